@@ -161,6 +161,7 @@ impl<C> Bucket<C> {
     fn build(quota: Quota, cap: Option<u64>, now: Duration) -> Result<Self, ConfigError> {
         quota.check()?;
         quota.check_not_sliding(0, "Bucket")?;
+        quota.check_no_calendar(0, "a `Bucket`")?;
         let minting = Minting {
             schedule: Schedule::new(quota, 0, whole_nanos(now)),
             claimed: 0,

@@ -158,6 +158,45 @@ impl Clock for ManualClock {
     }
 }
 
+/// tokio's clock with a wall clock of its own, for tests of calendar quotas under paused time.
+///
+/// Without it, the wall clock under paused time shows the system's time when the test began, and moves with the paused clock.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::{Duration, UNIX_EPOCH};
+/// use tollgate::{Limiter, Quota, TokioClock};
+/// // A minute before midnight.
+/// let clock = TokioClock::at(UNIX_EPOCH + Duration::from_secs(86_340));
+/// let limiter = Limiter::builder().quota(Quota::per_second(5)).clock(clock).build()?;
+/// limiter.wait(5).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TokioClock {
+    base: Instant,
+    wall: SystemTime,
+}
+
+impl TokioClock {
+    /// Creates a clock whose wall clock shows `wall` now.
+    pub fn at(wall: SystemTime) -> Self {
+        Self { base: Instant::now(), wall }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Duration {
+        self.base.elapsed()
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.wall + self.base.elapsed()
+    }
+}
+
 /// The processor's time stamp counter, through the `quanta` crate. Feature `quanta`.
 ///
 /// It is cheaper than the default clock for calls that read the time each time (see docs/BENCHMARKS.md). It does not

@@ -57,7 +57,7 @@ use tokio::runtime::Handle;
 /// least one cache line away from both ends, so that writes to neighbouring heap allocations do not slow them down.
 #[repr(C)]
 pub struct Core {
-    /// Queue, supply and drivers. No user code runs while this is locked.
+    /// Queue, supply and drivers. No user code runs while this is locked, except `Clock::wall`.
     pub(crate) state: Mutex<State>,
     /// Atomic positions, for the fast path without the lock.
     pub(crate) rovers: Rovers,
@@ -83,8 +83,8 @@ pub struct Core {
     observers: Observers,
 }
 
-/// The lock does not poison, and no user code runs under it: a panic in a caller, its clock or its waker leaves the state
-/// whole, so a limiter may be used after one.
+/// The lock does not poison, and no user code runs under it but `Clock::wall`, whose panics are caught: a panic in a
+/// caller, its clock or its waker leaves the state whole, so a limiter may be used after one.
 impl UnwindSafe for Core {}
 impl RefUnwindSafe for Core {}
 

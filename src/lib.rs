@@ -34,6 +34,7 @@
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
 //! | call a server that counts in windows of unknown beginning | [`Quota::sliding`] |
 //! | take tokens that are there, and do something before waiting for others | [`Consume::try_now`] |
+//! | have a quota that is reset at a time of day, of the week or of the month | `Quota::per_calendar_day` and its kin (feature `calendar`) |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
 //! | share one limiter by weight, with reserved and capped rates | [`Builder::classes`] and [`Limiter::class`] |
 //! | claim from several limiters at once | [`join`], [`reserve`] |
@@ -68,6 +69,9 @@
 //!     .build()?;
 //! # let _ = limiter; Ok(()) }
 //! ```
+//!
+//! **A reset at a time of day.** With the feature `calendar`, periods are days, weeks, months or years of a time zone:
+//! `Quota::per_calendar_day(10_000).in_time_zone("America/Los_Angeles")?`.
 //!
 //! **In flight.** With [`max_in_flight`](Builder::max_in_flight), a [`Grant`] holds its tokens until it is dropped:
 //! write `let _grant = limiter.consume(1).await?` and keep it for as long as the work lasts. (`let _ =` drops it at
@@ -264,7 +268,7 @@ pub use {
     bucket::{Bucket, Capped, Ticket, Uncapped},
     builder::Builder,
     class::{ClassSnapshot, Share},
-    clock::{Clock, ManualClock},
+    clock::{Clock, ManualClock, TokioClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
     error::{

@@ -17,6 +17,7 @@ const TOLERANCE: u64 = 1_000_000;
 const RELIANCE: u64 = 60_000_000_000;
 /// The runs of periods that are remembered. A clock that is set forward begins a new run.
 const RUNS: usize = 16;
+const LONG_REST: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct CalendarTime {
@@ -37,6 +38,13 @@ pub(crate) struct CalendarTime {
     stamp: Stamp,
     /// No grant was made in this period yet.
     is_new: bool,
+    /// Every period counts, with or without grants, so that all keys of a map count alike. A long rest counts as
+    /// [`LONG_REST`] periods, so that it does not make old stamps new again.
+    counts_all: bool,
+    /// How many periods have begun, from some number on.
+    periods: u64,
+    /// The period that began last.
+    current: i64,
 }
 
 /// In how many periods of all calendar quotas of a limiter grants were made, up to this one: modulo 2^24 - 1, and 1 more. It
@@ -73,7 +81,7 @@ impl Stamp {
     }
 
     /// Whether this stamp is `other` or comes after it.
-    fn is_since(self, other: Self) -> bool {
+    pub(crate) fn is_since(self, other: Self) -> bool {
         if self.0 == 0 || self.instant().is_some() {
             return false;
         }
@@ -95,7 +103,37 @@ impl CalendarTime {
             count: 1,
             stamp: Stamp::default(),
             is_new: true,
+            counts_all: false,
+            // No earlier instant that is asked for is before the first one.
+            periods: 1 << 32,
+            current: 0,
         }
+    }
+
+    /// The periods of all keys of a map.
+    pub(crate) fn of_keys(self) -> Self {
+        Self { counts_all: true, ..self }
+    }
+
+    /// How many periods have begun, from some number on.
+    pub(crate) fn periods(&self) -> u64 {
+        self.periods
+    }
+
+    /// How many periods have begun since `at`.
+    pub(crate) fn periods_since(&self, at: u64) -> u64 {
+        self.current.saturating_sub(self.number(at)).max(0) as u64
+    }
+
+    /// The instant at which this period began.
+    pub(crate) fn begun_at(&self) -> u64 {
+        self.at(self.current).unwrap_or(0)
+    }
+
+    /// Grants in this period have at least this stamp.
+    pub(crate) fn with_stamp(mut self, stamp: Stamp) -> Self {
+        (self.stamp, self.is_new) = (stamp, false);
+        self
     }
 
     /// The same in another process, where the period that begins at `next` on the wall clock was the next one.
@@ -141,6 +179,7 @@ impl CalendarTime {
         let current = self.number(now);
         if self.begun.is_empty() {
             self.begun.push((current.saturating_sub(1), current));
+            self.current = current;
         }
         let is_skipping = !is_first && current.saturating_sub(1) > expected;
         if self.has_begun(current).is_some() {
@@ -165,8 +204,10 @@ impl CalendarTime {
             self.begun.push((self.next - 1, current));
             self.begun.sort_unstable();
         }
-        self.count += u64::from(!self.is_new);
+        self.periods = self.periods.wrapping_add(count);
+        self.count += if self.counts_all { count.min(LONG_REST) } else { u64::from(!self.is_new) };
         self.is_new = true;
+        self.current = current;
         self.next = self.unbegun_from(current.saturating_add(1));
         (count, self.next_at())
     }
@@ -199,6 +240,10 @@ impl CalendarTime {
     /// In how many periods grants were made, and 1 more if one was made in this period.
     pub(crate) fn count(&self) -> u64 {
         self.count
+    }
+
+    pub(crate) fn count_at_least(&mut self, count: u64) {
+        self.count = self.count.max(count);
     }
 
     /// A grant is made with this stamp.

@@ -538,6 +538,18 @@ impl Schedule {
         if let Mint::Calendar { time, .. } = &mut self.mint { Some(time) } else { None }
     }
 
+    /// When the next period of a calendar quota begins.
+    pub(crate) fn next_period(&self) -> u64 {
+        if let Mint::Calendar { next, .. } = &self.mint { *next } else { u64::MAX }
+    }
+
+    /// Sets the periods of a calendar quota, the next of which begins at `at`.
+    pub(crate) fn set_periods(&mut self, periods: CalendarTime, at: u64) {
+        if let Mint::Calendar { next, time, .. } = &mut self.mint {
+            (*next, **time) = (at, periods);
+        }
+    }
+
     /// The instant until which nothing of the wall clock has to be known anew; `u64::MAX` without a calendar.
     pub(crate) fn fresh_until(&self) -> u64 {
         if let Mint::Calendar { next, time, .. } = &self.mint { time.fresh_until(*next) } else { u64::MAX }

@@ -136,6 +136,11 @@ impl Role {
         self.0 & Self::DRY_RUN != 0
     }
 
+    /// One of the quotas has a calendar, and the limiter is otherwise plain.
+    fn has_calendar_only(self) -> bool {
+        self.0 == Self::CALENDAR
+    }
+
     fn has_calendar(self) -> bool {
         self.0 & Self::CALENDAR != 0
     }

@@ -60,7 +60,7 @@ impl<M: MapRef> Pass<M> {
         self.cost = match &self.live {
             Some(live) => live.resettle_in(ROOT, self.cost, actual, self.left.word(), 0),
             None if actual == self.cost || Verdict::is_refused(self.left.word()) => actual,
-            None => map.resettle(key, self.hash, self.cost, actual),
+            None => map.resettle(key, self.hash, self.cost, actual, self.left.word()),
         };
         if let Some(parent) = &map.parent {
             // The key is settled already, so the parent must be settled even if its clock panics.

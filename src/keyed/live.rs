@@ -12,6 +12,7 @@
 //! upgrade it without the lock: they only serve waiters, and a retired entry has none.
 
 use super::dry_run::KeyedDryRun;
+use super::periods::Calendars;
 use super::rate::Level;
 use super::rates::{Levels, Rates};
 use crate::clock::Time;
@@ -32,6 +33,7 @@ use std::sync::atomic::{Ordering, fence};
 #[derive(Debug)]
 pub(super) struct LiveTemplate {
     pub(super) time: Time,
+    pub(super) calendars: Calendars,
     /// The in-flight cap, which may change but not come or go.
     pub(super) cap: Option<AtomicU64>,
     /// The end of the pause of all keys, in nanoseconds; 0 if it was ended.
@@ -70,9 +72,17 @@ impl LiveTemplate {
     /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota
     /// change that `rates` include.
     pub(super) fn live(&self, rates: &Rates, levels: &Levels, quota_version: u32, hash: u64) -> Arc<Core> {
+        // Another call, with a later reading of the time, may have found that a period has begun.
+        let begun = rates.iter().filter_map(|rate| Some(rate.periods.as_ref()?.begun(levels.at))).max();
+        let levels = &begun.filter(|begun| *begun > levels.at).map_or(*levels, |begun| rates.advance(levels, begun));
         let schedules = rates.iter().enumerate().map(|(index, rate)| {
             let Level { units, at } = levels.level(index);
-            Schedule::from_level(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at)
+            let mut schedule = Schedule::from_level(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at);
+            if let Some(periods) = &rate.periods {
+                let (calendar, next) = periods.of_live_entry(at);
+                schedule.set_periods(calendar.with_stamp(rates.first_stamp(periods, at)), next);
+            }
+            schedule
         });
         let cap = self.cap();
         let mut supply = Supply::from_schedules(schedules, cap, 0, levels.at);
@@ -152,13 +162,14 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
     }
     let levels_of = |rates: &Rates| {
         let schedules = supply.quotas();
+        catch_up(rates, schedules);
         rates.of_parts(supply.synced(), |index| (ahead(schedules[index].head, tail), schedules[index].fraction()))
     };
     let mut levels = if supply.quotas().iter().map(|schedule| schedule.quota).eq(rates.quotas.iter()) {
         levels_of(rates)
     } else {
         // The clock panicked when a quota change was to be applied to this live entry.
-        let own = Rates::new(supply.quotas().iter().map(|schedule| schedule.quota).collect());
+        let own = Rates::new(supply.quotas().iter().map(|schedule| schedule.quota).collect(), None);
         rates.adopt(&own, &levels_of(&own))
     };
     levels.gate = state.pauses().own;
@@ -167,12 +178,24 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
 
 /// The levels of `live` under `rates`, as they would be if all waiters had left.
 pub(super) fn saved(live: &Core, rates: &Rates) -> Levels {
-    let (saved, at) = live.with(|state, rovers, _| (state.saved(rovers), state.supply.synced()));
+    let (saved, at) = live.with(|state, rovers, _| {
+        catch_up(rates, state.supply.quotas());
+        (state.saved(rovers), state.supply.synced())
+    });
     let saved = saved.expect("no quota of a key is distributed here");
-    let own = Rates::new(saved.quotas.iter().map(|(quota, _)| *quota).collect());
+    let own = Rates::new(saved.quotas.iter().map(|(quota, _)| *quota).collect(), None);
     let levels = own.of_parts(at, |index| (saved.quotas[index].1.tokens, saved.quotas[index].1.fraction));
     let gate = if saved.paused_for == 0 { 0 } else { at.saturating_add(saved.paused_for) };
     rates.adopt(&own, &levels).paused_until(gate)
+}
+
+/// The periods of calendar quotas that a live entry was the first to find begun have begun for all keys.
+fn catch_up(rates: &Rates, schedules: &[Schedule]) {
+    for (rate, schedule) in rates.iter().zip(schedules) {
+        if let (Some(periods), Some(calendar)) = (&rate.periods, schedule.calendar()) {
+            periods.catch_up(calendar, schedule.next_period());
+        }
+    }
 }
 
 /// Gives `live` the quotas of `rates`, unless it already has later ones.
@@ -181,6 +204,12 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
         if state.quota_version < quota_version {
             state.quota_version = quota_version;
             state.replace_quotas(rovers, &rates.quotas.iter().collect::<Vec<_>>());
+            for (index, rate) in rates.iter().enumerate() {
+                let Some(periods) = &rate.periods else { continue };
+                let at = state.supply.synced();
+                let (calendar, next) = periods.of_live_entry(at);
+                state.set_periods(index, &calendar.with_stamp(rates.first_stamp(periods, at)), next);
+            }
             state.note_calendars(&live.time);
             state.name_quotas(Arc::clone(&rates.names));
         }

@@ -124,10 +124,6 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    pub(super) fn whole(remaining: u64) -> Self {
-        Self { left: Left::whole(remaining), live: None }
-    }
-
     /// Tokens of a core, which holds them or not.
     pub(super) fn of_permit(mut permit: Permit<Arc<Core>>, is_held: bool) -> Self {
         let left = Left::of_word(permit.word());
@@ -151,7 +147,7 @@ pub(super) enum Arrival {
 }
 
 enum Verdict {
-    Taken(u64),
+    Taken(Left),
     Refused(ConsumeError),
     Wait,
 }
@@ -291,13 +287,13 @@ where
     }
 
     /// Returns the rates of checked quotas: the same `Arc` for equal quotas, as far as these are in `known`.
-    fn rates(&self, quotas: Quotas) -> Arc<Rates> {
+    pub(super) fn rates(&self, quotas: Quotas) -> Arc<Rates> {
         const REMEMBERED: usize = 16;
         let mut known = self.known.lock();
         if let Some(rates) = known.iter().find(|rates| rates.quotas == quotas) {
             return Arc::clone(rates);
         }
-        let rates = Arc::new(Rates::new(quotas));
+        let rates = Arc::new(Rates::new(quotas, Some(&self.template.calendars)));
         if known.len() == REMEMBERED {
             known.remove(0);
         }

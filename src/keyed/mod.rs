@@ -54,6 +54,7 @@ mod key_ref;
 mod limiter;
 mod live;
 mod map;
+mod periods;
 mod quotas;
 mod rate;
 mod rates;

@@ -137,7 +137,6 @@ impl Quotas {
 fn check_quota(index: usize, quota: &Quota) -> Result<(), ConfigError> {
     quota.check_at(index)?;
     let (initial, burst, quota_name) = (quota.filled_at_start(), quota.capacity(), None);
-    quota.check_no_calendar(index, "a key")?;
     if quota.is_manual() {
         return Err(ConfigError::KeyedManual { quota: index, quota_name });
     }

@@ -4,7 +4,8 @@
 //! A bucket's *level* is a number of *units*: a token is `unit` units, and `amount` units arrive with each *tick*. For
 //! a continuous quota of `a` tokens per `p` nanoseconds, in lowest terms, a tick is a nanosecond, a unit is a `p`-th of
 //! a token, and `a` units arrive with each tick. Fractions are therefore exact, and minting divides nothing. For a
-//! stepped quota, a tick is a period, counted from the map's origin, and a unit is a token.
+//! stepped quota, a tick is a period, counted from the map's origin, and a unit is a token. For a calendar quota, a tick is
+//! one of its [periods](super::periods).
 //!
 //! **What this file guarantees:** its levels equal those of [`Schedule`](crate::core::schedule::Schedule), to the unit.
 //! A full bucket stays at its burst, and the fraction above that survives only if the last token arrived in this very
@@ -20,10 +21,13 @@
 //! that often, or be read at the end of the window and advanced from there. A rate with a bucket that does not fit has
 //! no window and no packed levels.
 
+use super::periods::{Calendars, Periods};
 use crate::Quota;
+use crate::core::calendar::Stamp;
 use crate::core::schedule::gcd;
 use crate::observe::Verdict;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 /// The bound on the units of a packed level, positive or negative, and on the units minted inside its window: both
 /// together stay below the 2^62 at which distances wrap.
@@ -39,8 +43,12 @@ pub(super) struct Rate {
     amount: u64,
     /// Units in a token.
     unit: NonZeroU64,
-    /// Nanoseconds in a tick.
+    /// Nanoseconds in a tick; 0 for the periods of a calendar.
     tick: u64,
+    /// The periods of a calendar quota; also `None` for levels that are only converted.
+    pub(super) periods: Option<Arc<Periods>>,
+    /// The largest cost that [`take_from_packed`](Self::take_from_packed) takes in the shortest way.
+    most_quick: u64,
     /// The burst, in units.
     full: i128,
     /// A packed level of so many units is that of a full bucket. Only of use with a window.
@@ -59,7 +67,7 @@ pub(super) struct Level {
 /// asks for it, outside of all locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// The units that remain, or the word of a [`Verdict`].
+    /// The units that remain, or the word of a [`Verdict`] or with a stamp.
     units: u64,
     /// The units in a token, or [`VERDICT`].
     unit: NonZeroU64,
@@ -75,16 +83,23 @@ impl Left {
 
     /// The tokens that a grant of a core left, the verdict of a dry run, or the instant of the grant.
     pub(super) fn of_word(word: u64) -> Self {
-        let is_number = Verdict::of_word(word).is_none() && !Verdict::has_instant(word);
+        let is_number = Verdict::of_word(word).is_none() && Verdict::stamp(word) == Stamp::default();
         if is_number { Self::whole(word) } else { Self { units: word, unit: VERDICT } }
     }
 
     /// The same, for a grant at once of a limiter in dry run.
     pub(super) fn in_dry_run(self) -> Self {
-        if self.unit == VERDICT { self } else { Self::of_word(Verdict::AtOnce { remaining: self.tokens() }.to_word()) }
+        if Verdict::of_word(self.word()).is_some() {
+            return self;
+        }
+        let word = Verdict::AtOnce { remaining: self.tokens() }.to_word();
+        match Verdict::stamp(self.word()) {
+            stamp if stamp == Stamp::default() => Self::of_word(word),
+            stamp => Self::of_word(Verdict::stamped(word, stamp)),
+        }
     }
 
-    /// The word of a verdict or of an instant; 0 if there is none.
+    /// The word of a verdict or with a stamp; 0 if there is none.
     pub(super) fn word(self) -> u64 {
         if self.unit == VERDICT { self.units } else { 0 }
     }
@@ -109,11 +124,13 @@ impl Left {
 
 impl Rate {
     /// Creates the arithmetic of a *checked* quota that mints by itself.
-    pub(super) fn new(quota: Quota) -> Self {
+    pub(super) fn new(quota: Quota, calendars: Option<&Calendars>) -> Self {
         // The window of a sliding quota is kept by a live entry. A level that is not full is what another quota, or another
         // process, has left: one token of it comes back in each period.
         let (amount, unit, tick) = if quota.is_sliding() {
             (1, quota.period_nanos(), 1)
+        } else if quota.calendar().is_some() {
+            (quota.amount(), 1, 0)
         } else if quota.is_stepped() {
             (quota.amount(), 1, quota.period_nanos())
         } else {
@@ -121,11 +138,20 @@ impl Rate {
             (quota.amount() / common, quota.period_nanos() / common, 1)
         };
         let full = quota.capacity() as i128 * unit as i128;
-        let window = ((MAX_PACKED as u64 - 1) / amount).saturating_mul(tick);
+        // A period of a calendar can be shorter than its nominal length.
+        let least = if tick == 0 { quota.period_nanos().div_ceil(2) } else { tick };
+        let window = ((MAX_PACKED as u64 - 1) / amount).saturating_mul(least);
         let fits = full + unit as i128 <= MAX_PACKED && window >= LEAST_WINDOW && !quota.is_sliding();
         let ceiling = (full + amount.min(unit) as i128) as i64;
         let unit = NonZeroU64::new(unit).expect("a checked quota has a period");
-        Self { quota, amount, unit, tick, full, ceiling, window: fits.then_some(window) }
+        let (periods, window) = (calendars.and_then(|known| known.periods(&quota)), fits.then_some(window));
+        let most_quick = if tick == 0 { 0 } else { quota.capacity() };
+        Self { quota, amount, unit, tick, periods, most_quick, full, ceiling, window }
+    }
+
+    /// The largest cost that [`take_from_packed`](Self::take_from_packed) takes in the shortest way.
+    pub(super) fn most_quick(&self) -> u64 {
+        self.most_quick
     }
 
     pub(super) fn burst(&self) -> u64 {
@@ -186,7 +212,7 @@ impl Rate {
         let ticks = if self.tick == 1 {
             now.saturating_sub(level.at)
         } else {
-            (now / self.tick).saturating_sub(level.at / self.tick)
+            self.ticks(now).saturating_sub(self.ticks(level.at))
         };
         let minted = ticks as u128 * self.amount as u128;
         // Debts are bounded by 2^62 tokens of 2^64 units, so the space is positive and fits.
@@ -207,6 +233,8 @@ impl Rate {
         };
         if self.tick == 1 {
             level.at.checked_add(ticks)
+        } else if let Some(periods) = &self.periods {
+            periods.reached(level.at, ticks)
         } else {
             (level.at / self.tick).checked_add(ticks)?.checked_mul(self.tick)
         }
@@ -266,11 +294,12 @@ impl Rate {
     /// this path.
     #[inline(always)]
     pub(super) fn take_from_packed(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
-        if cost > self.burst() {
-            return None;
+        if cost > self.most_quick {
+            return self.take_in_period(packed, cost, now);
         }
         // A rate with packed levels has bursts of less than 2^61 units.
-        let minted = self.minted(now);
+        let ticks = if self.tick == 1 { now } else { now / self.tick };
+        let minted = ticks.wrapping_mul(self.amount) << 1;
         let units = minted.wrapping_sub(packed.get() - 1) as i64 >> 1;
         let units = if units >= self.ceiling { self.full as i64 } else { units };
         let left = units - (cost * self.unit.get()) as i64;
@@ -281,11 +310,31 @@ impl Rate {
         Some((packed, Left { units: left as u64, unit: self.unit }))
     }
 
+    /// The same for the only quota of a key, if it has a calendar.
+    #[inline(never)]
+    fn take_in_period(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
+        let (periods, count) = self.periods.as_ref().filter(|_| cost <= self.burst())?.counts(now);
+        let minted = periods.wrapping_mul(self.amount) << 1;
+        let units = (minted.wrapping_sub(packed.get() - 1) as i64 >> 1).min(self.full as i64);
+        let left = units.checked_sub_unsigned(cost).filter(|left| *left >= 0)? as u64;
+        let packed = NonZeroU64::MIN | minted.wrapping_sub(left << 1);
+        Some((packed, Left::of_word(Verdict::stamped(left, Stamp::of(count)))))
+    }
+
     /// Twice the units minted since the origin, modulo 2^64.
     #[inline]
     fn minted(&self, at: u64) -> u64 {
-        let ticks = if self.tick == 1 { at } else { at / self.tick };
-        ticks.wrapping_mul(self.amount) << 1
+        self.ticks(at).wrapping_mul(self.amount) << 1
+    }
+
+    /// The ticks since the origin.
+    #[inline]
+    fn ticks(&self, at: u64) -> u64 {
+        match (self.tick, &self.periods) {
+            (1, _) => at,
+            (_, Some(periods)) => periods.count(at),
+            (tick, None) => at.checked_div(tick).unwrap_or(0),
+        }
     }
 }
 
@@ -320,7 +369,7 @@ mod tests {
     #[test]
     fn a_level_is_a_schedules_to_the_unit() {
         for (index, quota) in quotas().into_iter().enumerate() {
-            let rate = Rate::new(quota);
+            let rate = Rate::new(quota, None);
             for seed in 0..200 {
                 let mut seed = seed * 1_000 + index as u64;
                 let mut schedule = Schedule::new(quota, 0, 0);
@@ -353,7 +402,7 @@ mod tests {
     #[test]
     fn packed_levels_are_readable_to_the_end_of_their_window() {
         for quota in quotas() {
-            let rate = Rate::new(quota);
+            let rate = Rate::new(quota, None);
             let Some(window) = rate.window() else { continue };
             for at in [0, 1, (u64::MAX - window) / 2, u64::MAX - window] {
                 for units in [rate.full() - 1, 0, -MAX_PACKED + 1] {
@@ -364,13 +413,14 @@ mod tests {
                 }
             }
         }
-        assert!(Rate::new(Quota::per_day(1_000_003)).window().is_none(), "its burst spans too many units");
-        assert!(Rate::new(Quota::new((1 << 40) + 1, Duration::from_secs(1)).burst(1)).window().is_none());
+        assert!(Rate::new(Quota::per_day(1_000_003), None).window().is_none(), "its burst spans too many units");
+        assert!(Rate::new(Quota::new((1 << 40) + 1, Duration::from_secs(1)).burst(1), None).window().is_none());
     }
 
     #[test]
     fn a_changed_quota_keeps_tokens_and_fractions() {
-        let (ten, four) = (Rate::new(Quota::per_second(10).burst(10)), Rate::new(Quota::per_second(4).burst(5)));
+        let (ten, four) =
+            (Rate::new(Quota::per_second(10).burst(10), None), Rate::new(Quota::per_second(4).burst(5), None));
         // 3.5 tokens.
         let units = ten.units(7) / 2;
         let changed = four.adopt(&ten, units);

@@ -6,10 +6,13 @@
 //! Most keys have one quota. Its rate is stored inline, and its level is packed into 8 bytes; the levels of two quotas
 //! are packed into two words. The levels of more quotas are not packed.
 
+use super::periods::{Calendars, Periods, stamp};
 use super::quotas::{MAX_QUOTAS, Quotas};
 use super::rate::{Left, Level, Rate};
+use crate::core::calendar::Stamp;
 use crate::error::Bound;
 use crate::name::{QuotaNames, quota_names};
+use crate::observe::Verdict;
 use std::num::NonZeroU64;
 
 /// The limit of a debt in tokens, the same as in a queue.
@@ -82,8 +85,8 @@ impl Levels {
 
 impl Rates {
     /// Creates the arithmetic of [checked](Quotas::check) quotas.
-    pub(super) fn new(quotas: Quotas) -> Self {
-        let mut rates = quotas.iter().map(Rate::new);
+    pub(super) fn new(quotas: Quotas, calendars: Option<&Calendars>) -> Self {
+        let mut rates = quotas.iter().map(|quota| Rate::new(quota, calendars));
         let first = rates.next().expect("the quotas were checked: there is at least one");
         let others: Box<[Rate]> = rates.collect();
         let window = others.iter().try_fold(first.window(), |least, rate| Some(least.min(Some(rate.window()?))));
@@ -96,7 +99,7 @@ impl Rates {
 
     /// The same for `quotas` that refuse nothing and stand for no quota.
     pub(super) fn without_levels(quotas: Quotas) -> Self {
-        Self { stores_no_levels: true, ..Self::new(quotas) }
+        Self { stores_no_levels: true, ..Self::new(quotas, None) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -236,9 +239,38 @@ impl Rates {
         self.iter().zip(&mut levels.units).for_each(|(rate, units)| *units -= rate.units(tokens));
     }
 
-    /// Returns `tokens` to each level, up to its burst.
-    pub(super) fn refund(&self, levels: &mut Levels, tokens: u64) {
-        for (rate, units) in self.iter().zip(&mut levels.units) {
+    /// What a grant at `at` left, with a stamp if a quota has a calendar.
+    pub(super) fn left(&self, remaining: u64, at: u64) -> Left {
+        if self.periods().next().is_none() {
+            return Left::whole(remaining);
+        }
+        Left::of_word(Verdict::stamped(remaining, stamp(self.periods(), at)))
+    }
+
+    fn periods(&self) -> impl Iterator<Item = &Periods> {
+        self.iter().filter_map(|rate| rate.periods.as_deref())
+    }
+
+    /// The stamp that no grant is below that was made in the period of `one` that goes on at `at`.
+    pub(super) fn first_stamp(&self, one: &Periods, at: u64) -> Stamp {
+        stamp(self.periods(), one.begun(at))
+    }
+
+    /// Returns `tokens` of a grant with this stamp to each level, up to its burst.
+    pub(super) fn refund(&self, levels: &mut Levels, tokens: u64, stamp: Stamp) {
+        let at = levels.at;
+        self.add(levels, tokens, |rate| {
+            rate.periods.as_ref().is_none_or(|periods| stamp.is_since(self.first_stamp(periods, at)))
+        });
+    }
+
+    /// Adds `tokens` to each level, up to its burst.
+    pub(super) fn replenish(&self, levels: &mut Levels, tokens: u64) {
+        self.add(levels, tokens, |_| true);
+    }
+
+    fn add(&self, levels: &mut Levels, tokens: u64, takes: impl Fn(&Rate) -> bool) {
+        for (rate, units) in self.iter().zip(&mut levels.units).filter(|(rate, _)| takes(rate)) {
             let space = (rate.burst() as i64).wrapping_sub(rate.tokens(*units)).max(0) as u64;
             *units = rate.clip(*units + rate.units(tokens.min(space)));
         }
@@ -300,6 +332,10 @@ impl Rates {
         let (first, left) = self.first.take_from_packed(packed.first, cost, now)?;
         let Some(word) = NonZeroU64::new(packed.second) else { return Some((Packed { first, second: 0 }, left)) };
         let (second, other) = self.others.first()?.take_from_packed(word, cost, now)?;
+        if left.word() != 0 || other.word() != 0 {
+            // The stamp of both is another one.
+            return None;
+        }
         Some((Packed { first, second: second.get() }, left.min(other)))
     }
 }
@@ -310,7 +346,7 @@ mod tests {
     use crate::Quota;
 
     fn pair() -> Rates {
-        Rates::new([Quota::per_second(10), Quota::per_day(1_000)].into())
+        Rates::new([Quota::per_second(10), Quota::per_day(1_000)].into(), None)
     }
 
     #[test]
@@ -330,7 +366,7 @@ mod tests {
 
     #[test]
     fn what_a_pair_has_left_is_the_smaller_of_both() {
-        let rates = Rates::new([Quota::per_second(3).burst(9), Quota::per_hour(7).burst(8)].into());
+        let rates = Rates::new([Quota::per_second(3).burst(9), Quota::per_hour(7).burst(8)].into(), None);
         for cost in 1..=8 {
             let mut levels = rates.full(0);
             let packed = rates.pack(&levels).unwrap();
@@ -342,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_quota_that_is_new_starts_full_and_the_others_keep_their_tokens() {
-        let (one, two) = (Rates::new(Quota::per_second(20).into()), pair());
+        let (one, two) = (Rates::new(Quota::per_second(20).into(), None), pair());
         let mut levels = one.full(5);
         one.charge(&mut levels, 17);
         let adopted = two.adopt(&one, &levels);
@@ -353,10 +389,10 @@ mod tests {
     #[test]
     fn the_window_of_a_pair_is_the_shorter_one() {
         let windows =
-            [Quota::per_second(10), Quota::per_second(1_000_003)].map(|quota| Rates::new(quota.into()).window());
-        let both = Rates::new([Quota::per_second(10), Quota::per_second(1_000_003)].into());
+            [Quota::per_second(10), Quota::per_second(1_000_003)].map(|quota| Rates::new(quota.into(), None).window());
+        let both = Rates::new([Quota::per_second(10), Quota::per_second(1_000_003)].into(), None);
         assert_eq!(both.window(), windows.into_iter().min().unwrap());
-        let none = Rates::new([Quota::per_second(10), Quota::per_day(1_000_003)].into());
+        let none = Rates::new([Quota::per_second(10), Quota::per_day(1_000_003)].into(), None);
         assert_eq!((none.window(), none.pack(&none.full(0))), (None, None));
     }
 }

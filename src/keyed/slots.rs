@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn the_list_of_owns_shrinks_with_the_table() {
         let mut slots = Slots::<u64>::new(false);
-        let rates = Rates::new(crate::Quota::per_second(1).into());
+        let rates = Rates::new(crate::Quota::per_second(1).into(), None);
         let own = |at| Own { rates: None, state: OwnState::Levels(Box::new(rates.full(at))), pinned: true };
         for key in 0..1_000 {
             slots.make_space(|key| *key);

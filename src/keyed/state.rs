@@ -87,7 +87,7 @@ impl<K> KeyedState<K> {
         let rates = form.quotas.iter().enumerate().map(|(index, quotas)| {
             let quotas = quotas.iter().cloned().fold(Quotas::default(), Quotas::and);
             match quotas.check() {
-                Ok(()) => Ok(Some(Arc::new(Rates::new(quotas)))),
+                Ok(()) => Ok(Some(Arc::new(Rates::new(quotas, None)))),
                 Err(ConfigError::NoQuota) => Ok(None),
                 Err(_) => Err(impossible(format!("entry {index} of the quotas"), quotas)),
             }
@@ -228,6 +228,8 @@ impl<K> Restored<K> {
                 let level = SavedLevel { tokens: *tokens, fraction: *fraction, step_in: None };
                 check_level(&level, &quota, format_args!("quota {index} of key {number}"))?;
             }
+            // Those of the map, which know its calendars.
+            let rates = &map.rates(rates.quotas.clone());
             let levels = rates.advance(&rates.of_parts(at, |index| levels[index]), self.until);
             let levels = levels.paused_until(at.saturating_add(paused_for));
             map.restore(&SavedKey { key, rates: Arc::clone(rates), levels, pinned: own })?;

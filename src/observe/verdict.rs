@@ -59,6 +59,12 @@ impl Verdict {
         kind | STAMPED | stamp.0 << STAMP | Self::remaining(word).min((1 << STAMP) - 1)
     }
 
+    /// The word of a number of tokens with a stamp.
+    #[inline]
+    pub(crate) fn number_with(remaining: u64, stamp: Stamp) -> u64 {
+        STAMPED_NUMBER | STAMPED | stamp.0 << STAMP | remaining.min((1 << STAMP) - 1)
+    }
+
     #[inline]
     fn is_stamped(word: u64) -> bool {
         word & STAMPED != 0 && (1..4).contains(&(word >> (KIND - 1)))

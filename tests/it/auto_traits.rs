@@ -7,7 +7,7 @@ use tollgate::*;
 assert_traits! {
     // Send Sync Unpin
     yes yes yes: Limiter, Builder, Quota, Bucket, Bucket<Capped>, Ticket, Uncapped, Capped, Grant<'static>, OwnedGrant,
-        ManualClock, Snapshot, QuotaSnapshot, DryRunSnapshot, Which<'static>, AnyLimiter, Class, ClassSnapshot, Share,
+        ManualClock, TokioClock, Snapshot, QuotaSnapshot, DryRunSnapshot, Which<'static>, AnyLimiter, Class, ClassSnapshot, Share,
         Grant<'static, Class>, OwnedGrant<Class>, Join<'static, 2>, Join<'static, 2, Reservation<'static, 2>>,
         Join<'static, 2, [Grant<'static, AnyLimiter>; 2], AnyLimiter>, BadQuota, Bound, ConfigError, ConsumeError,
         Denied, JoinError, ParseQuotaError, QuotaConflict, Refused, ReleaseError, TryAcquireError,

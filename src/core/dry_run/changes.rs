@@ -1,7 +1,7 @@
 //! Changes of the simulation by refunds, debts and the operator.
 
 use super::{Ahead, DryRun, Entry};
-use crate::core::calendar::Stamp;
+use crate::core::calendar::{CalendarTime, Stamp};
 use crate::core::schedule::Schedule;
 use crate::core::supply::Supply;
 use crate::quota::Quota;
@@ -16,6 +16,11 @@ impl DryRun {
     pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) {
         self.supply.look(now, offset);
         self.ahead = Ahead::Stale;
+    }
+
+    /// Sets the periods of a calendar quota.
+    pub(crate) fn set_periods(&mut self, index: usize, periods: &CalendarTime, next: u64) {
+        self.supply.quota_mut(index).set_periods(periods.clone(), next);
     }
 
     /// A grant is made with this stamp.

@@ -2,7 +2,7 @@
 
 use super::{Arrival, Role, State};
 use crate::clock::Time;
-use crate::core::calendar::Stamp;
+use crate::core::calendar::{CalendarTime, Stamp};
 use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
@@ -18,11 +18,17 @@ pub(super) struct WallClock {
     periods_before: u64,
     /// The number of periods at the last grant.
     periods: u64,
+    /// The stamp of the last grant, and of all before the instant `until`.
+    stamp: Stamp,
+    until: u64,
 }
 
 impl State {
     /// The quotas have changed. If one has a calendar, the wall clock of `time` is read from now on.
     pub(crate) fn note_calendars(&mut self, time: &Time) {
+        if let Some(rare) = &mut self.rare {
+            rare.wall_clock.until = 0;
+        }
         let in_dry_run = self.dry_run().is_some_and(|dry_run| dry_run.supply().has_calendar());
         if !in_dry_run && !self.supply.has_calendar() {
             return self.role.remove(Role::CALENDAR);
@@ -38,6 +44,14 @@ impl State {
         self.look_at_wall(time.now());
     }
 
+    /// Sets the periods of the quota with this index, of which the next begins at `next`: those of all keys of a map.
+    pub(crate) fn set_periods(&mut self, index: usize, periods: &CalendarTime, next: u64) {
+        self.supply.quota_mut(index).set_periods(periods.clone(), next);
+        if let Some(dry_run) = self.rare.as_mut().and_then(|rare| rare.dry_run.as_mut()) {
+            dry_run.set_periods(index, periods, next);
+        }
+    }
+
     /// Reads the wall clock, if what is known of it does not hold until `now`.
     pub(super) fn look_at_wall(&mut self, now: u64) {
         let now = now.max(self.supply.synced());
@@ -45,6 +59,7 @@ impl State {
             return;
         }
         let Some(rare) = &mut self.rare else { return };
+        rare.wall_clock.until = 0;
         let offset = rare.wall_clock.time.as_ref().and_then(Time::wall_offset);
         self.supply.look(now, offset);
         if let Some(classes) = &mut rare.classes {
@@ -67,6 +82,13 @@ impl State {
         if self.role.has_calendar() && waits { due.min(self.fresh_until()) } else { due }
     }
 
+    /// The stamp of a grant at `now`, if that is the stamp of the last grant.
+    #[inline]
+    pub(super) fn stamp_until(&self, now: u64) -> Option<Stamp> {
+        let wall_clock = &self.rare.as_ref()?.wall_clock;
+        (now < wall_clock.until).then_some(wall_clock.stamp)
+    }
+
     /// The periods begun of all quotas, those in dry run included.
     fn periods_begun(&self) -> u64 {
         self.dry_run().map_or(&self.supply, |dry_run| dry_run.supply()).periods_begun()
@@ -80,10 +102,14 @@ impl State {
             let stamp = Stamp::of_instant(self.supply.synced());
             return if is_counted { Verdict::stamped(word, stamp) } else { word };
         }
-        let begun = self.periods_begun();
+        // None begins before that without another look at the wall clock, unless one is due already.
+        let (begun, until) = (self.periods_begun(), self.fresh_until().min(self.supply.next_period()));
+        let synced = self.supply.synced();
         let rare = self.rare();
+        rare.wall_clock.until = if until > synced { until } else { 0 };
         rare.wall_clock.periods = rare.wall_clock.periods_before + begun;
         let stamp = Stamp::of(rare.wall_clock.periods);
+        rare.wall_clock.stamp = stamp;
         if let Some(dry_run) = &mut rare.dry_run {
             dry_run.note_stamp(stamp);
         }

@@ -7,6 +7,7 @@ use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::wakes::Peer;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::observe::Verdict;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::Waker;
@@ -43,25 +44,38 @@ impl State {
     /// Grants `cost` tokens in one pass if the queue is empty: combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
         // A joint claim that is due comes first.
-        if self.closed
-            || !self.queue.is_empty()
-            || self.queue.has_joint() && self.has_due_front(sample.now)
-            || !self.role.is_plain()
-                && (self.role.has_parent()
-                    || self.role.awaits()
-                    || self.role.has_dry_run()
-                    || cost > self.max_cost()
-                    || self.has_parked()
-                    || self.is_hungry(rovers))
-        {
+        if self.closed || !self.queue.is_empty() || self.queue.has_joint() && self.has_due_front(sample.now) {
             return None;
         }
-        if self.role.has_special_words() {
-            self.look_at_wall(sample.now);
-            let remaining = self.fast_admit_plain(rovers, cost, sample)?;
-            return Some(self.stamped(remaining));
+        if !self.role.is_plain() {
+            if self.role.has_calendar_only() {
+                return self.fast_admit_in_period(rovers, cost, sample);
+            }
+            if self.role.has_parent()
+                || self.role.awaits()
+                || self.role.has_dry_run()
+                || cost > self.max_cost()
+                || self.has_parked()
+                || self.is_hungry(rovers)
+            {
+                return None;
+            }
+            if self.role.has_special_words() {
+                return self.fast_admit_in_period(rovers, cost, sample);
+            }
         }
         self.fast_admit_plain(rovers, cost, sample)
+    }
+
+    /// The same with a calendar quota.
+    #[inline(never)]
+    fn fast_admit_in_period(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
+        if let Some(stamp) = self.stamp_until(sample.now) {
+            return self.fast_admit_plain(rovers, cost, sample).map(|remaining| Verdict::number_with(remaining, stamp));
+        }
+        self.look_at_wall(sample.now);
+        let remaining = self.fast_admit_plain(rovers, cost, sample)?;
+        Some(self.stamped(remaining))
     }
 
     #[inline(always)]

@@ -14,6 +14,11 @@ impl Supply {
         self.quotas.iter().map(Schedule::fresh_until).min().unwrap_or(u64::MAX)
     }
 
+    /// When the next period of a calendar quota begins.
+    pub(crate) fn next_period(&self) -> u64 {
+        self.quotas.iter().map(Schedule::next_period).min().unwrap_or(u64::MAX)
+    }
+
     /// At `now`, the wall clock is `offset` nanoseconds ahead of the limiter's time; `None` if it cannot be read.
     pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) {
         let changed = self.quotas.iter_mut().fold(false, |changed, quota| quota.look(now, offset) | changed);

@@ -11,6 +11,7 @@ use crate::keyed::driver_pool::DriverPool;
 use crate::keyed::dry_run::KeyedDryRun;
 use crate::keyed::live::LiveTemplate;
 use crate::keyed::map::{Map, MapParts};
+use crate::keyed::periods::Calendars;
 use crate::keyed::quotas::Quotas;
 use crate::keyed::rates::Rates;
 use crate::observe::Observers;
@@ -104,7 +105,6 @@ where
         let max_keys = bound(self.max_keys);
         let shards = self.shards.unwrap_or(shards_for(self.max_keys));
         let stores_no_levels = self.quotas.is_empty() && self.quota_by.is_none();
-        let rates = if stores_no_levels { Rates::without_levels(quotas.clone()) } else { Rates::new(quotas.clone()) };
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "state")]
         let restored = match self.restore {
@@ -119,12 +119,18 @@ where
             Some(restored) => restored.begin(time),
             None => time,
         };
+        let calendars = Calendars::new(time.clone());
+        let rates = match stores_no_levels {
+            true => Rates::without_levels(quotas.clone()),
+            false => Rates::new(quotas.clone(), Some(&calendars)),
+        };
         let parent = self.parent;
         let map = Arc::new_cyclic(|map: &Weak<Map<K, S>>| {
             let limiter = parent.as_ref().map(|parent| Arc::clone(&parent.limiter));
             let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), limiter));
             let template = LiveTemplate {
                 time,
+                calendars,
                 cap: self.max_in_flight.map(AtomicU64::new),
                 gate: AtomicU64::new(0),
                 max_waiting: self.max_waiting.unwrap_or(u64::MAX),

@@ -68,7 +68,7 @@ where
                 Ok(quotas) => quotas,
                 Err(error) => return Ok(Err(error)),
             };
-            let assigned = Assigned::Own(Arc::new(Rates::new(quotas)));
+            let assigned = Assigned::Own(Arc::new(Rates::new(quotas, Some(&self.template.calendars))));
             let stale = shard.set_quotas_for(request, &assigned, context)?;
             Ok(Ok(stale.map(|(live, rates)| (live, rates, shard.quota_version()))))
         });

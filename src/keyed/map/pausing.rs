@@ -70,7 +70,7 @@ where
     pub(in crate::keyed) fn replenish(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) {
         let hash = self.hash(key);
         let entered = self.enter(key, hash, true, |shard, request, context| {
-            shard.at_levels(request, context, |rates, levels| rates.refund(levels, tokens))
+            shard.at_levels(request, context, |rates, levels| rates.replenish(levels, tokens))
         });
         if let Entered::Live(live) = entered {
             live.with_batch(|state, rovers, _| state.replenish(rovers, tokens));

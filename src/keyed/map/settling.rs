@@ -1,10 +1,12 @@
 //! After a grant: settling its real cost, and releasing it.
 
 use super::{Entered, Map};
+use crate::core::classes::ROOT;
 use crate::core::state::MAX_COST;
 use crate::error::ReleaseError;
 use crate::keyed::ToKey;
 use crate::keyed::shard::EntryRequest;
+use crate::observe::Verdict;
 use std::hash::{BuildHasher, Hash};
 
 impl<K, S> Map<K, S>
@@ -12,13 +14,20 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// Changes the cost of a grant of `key`, and returns its new cost.
-    pub(in crate::keyed) fn resettle(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, actual: u64) -> u64 {
+    /// Changes the cost of a grant of `key`, whose word this is, and returns its new cost.
+    pub(in crate::keyed) fn resettle(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        cost: u64,
+        actual: u64,
+        word: u64,
+    ) -> u64 {
         let actual = actual.min(self.template.max_cost.max(cost));
         let entered = self.enter(key, hash, true, |shard, request, context| {
             let settled = shard.at_levels(request, context, |rates, levels| {
                 if actual < cost {
-                    rates.refund(levels, cost - actual);
+                    rates.refund(levels, cost - actual, Verdict::stamp(word));
                     return actual;
                 }
                 let more = (actual - cost).min(MAX_COST).min(rates.space(levels));
@@ -35,7 +44,7 @@ where
         match entered {
             Entered::Done(cost) => cost,
             Entered::Live(live) => {
-                let cost = live.resettle(cost, actual);
+                let cost = live.resettle_in(ROOT, cost, actual, word, 0);
                 self.let_go(hash, live);
                 cost
             }

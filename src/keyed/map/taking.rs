@@ -6,6 +6,7 @@ use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::ToKey;
+use crate::keyed::rate::Left;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{AtOnce, Plain, Stop};
 use crate::keyed::top::{Rank, Ranks};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 /// The result of trying to take tokens from a level.
 enum Tried {
-    Taken(u64),
+    Taken(Left),
     Refused(TryAcquireError),
     /// The key has this many tokens and could grant, but the parent limiter does not.
     NotInParent(u64),
@@ -135,7 +136,7 @@ where
                     try_take(rates, levels, cost, self.template.max_cost, request.now)
                 };
                 let tried = shard.at_levels_if(request, context, take, |tried| match tried {
-                    Tried::Taken(remaining) if !parent.admits(cost) => Err(Tried::NotInParent(remaining + cost)),
+                    Tried::Taken(left) if !parent.admits(cost) => Err(Tried::NotInParent(left.tokens() + cost)),
                     tried => Ok(tried),
                 })?;
                 match tried {
@@ -159,7 +160,7 @@ where
                 Ok(tried)
             });
             let remaining = match entered {
-                Entered::Done(Tried::Taken(remaining)) => return Ok(Taken::whole(remaining)),
+                Entered::Done(Tried::Taken(left)) => return Ok(Taken { left, live: None }),
                 Entered::Done(Tried::NotInParent(remaining)) => remaining,
                 Entered::Done(Tried::Sliding) => unreachable!("a live entry decides"),
                 Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
@@ -242,7 +243,7 @@ where
             Err(Stop::Live(live))
         });
         match entered {
-            Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::whole(remaining)),
+            Entered::Done(Verdict::Taken(left)) => Arrival::Taken(Taken { left, live: None }),
             Entered::Done(Verdict::Refused(error)) => Arrival::Refused(match &self.parent {
                 Some(parent) => parent.refuse_too(cost, error),
                 None => error,
@@ -276,7 +277,7 @@ where
             return Verdict::Wait;
         }
         if let Some(remaining) = rates.take(levels, cost) {
-            return Verdict::Taken(remaining);
+            return Verdict::Taken(rates.left(remaining, levels.at));
         }
         if self.template.max_waiting == 0 {
             return Verdict::Refused(ConsumeError::QueueFull { waiting: 0 });
@@ -345,7 +346,7 @@ fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, max_cost: u64, now: u
         return Tried::Sliding;
     }
     if let Some(remaining) = rates.take(levels, cost) {
-        return Tried::Taken(remaining);
+        return Tried::Taken(rates.left(remaining, levels.at));
     }
     let retry_after = rates.reached(levels, cost).map(|at| wait(at, levels, now));
     let by = rates.obstacle(levels, cost);

@@ -94,7 +94,7 @@ impl<K: Clone + Eq> Shard<K> {
         now: u64,
         plain: Plain<'_>,
     ) -> Option<Left> {
-        let rate = self.rates.only().filter(|rate| rate.window().is_some() && cost <= rate.burst())?;
+        let rate = self.rates.only().filter(|rate| rate.window().is_some() && cost <= rate.most_quick())?;
         if self.by_key || self.slots.is_filled() {
             return None;
         }

@@ -1,0 +1,76 @@
+//! Calendar quotas of keys.
+
+use super::clocks::at;
+use std::time::Duration;
+use tokio_test::task::spawn;
+use tollgate::{Clock, KeyedLimiter, ManualClock, Quota, Quotas};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn day() -> Quota {
+    Quota::per_calendar_day(10).in_time_zone("America/Los_Angeles").expect("known")
+}
+
+/// A clock at 22:00 in Los Angeles, on a day that ends in two hours.
+fn evening() -> ManualClock {
+    let clock = ManualClock::new();
+    clock.set_wall(at("2026-11-29T06:00:00Z"));
+    clock
+}
+
+#[test]
+fn keys_begin_their_periods_together_and_refunds_count_in_their_own() {
+    let minute = Quota::per_minute(600);
+    let all: [Quotas; 3] =
+        [day().into(), [day(), minute].into_iter().collect(), [minute, day(), minute].into_iter().collect()];
+    for quotas in all {
+        let clock = evening();
+        let keyed = KeyedLimiter::<u8>::builder().quotas(quotas).clock(clock.clone()).build().unwrap();
+        let mut old = keyed.try_acquire(&1, 6).unwrap();
+        let (mut waiting, _other) = (spawn(keyed.consume(&2, 9)), keyed.try_acquire(&3, 10).unwrap());
+        assert!(waiting.poll().is_ready());
+        old.settle(&1, 5);
+        assert_eq!([1, 2, 3].map(|key| keyed.available(&key)), [5, 1, 0]);
+        assert_eq!(keyed.estimate(&3, 1), Some(2 * HOUR));
+        let mut waiting = spawn(keyed.consume(&3, 4));
+        assert!(waiting.poll().is_pending());
+        clock.advance(2 * HOUR);
+        keyed.tick();
+        assert!(waiting.poll().is_ready());
+        assert_eq!([1, 2, 3].map(|key| keyed.available(&key)), [10, 10, 6]);
+        let mut new = keyed.try_acquire(&1, 9).unwrap();
+        old.settle(&1, 0);
+        assert_eq!((new.remaining(), keyed.available(&1)), (1, 1), "yesterday's tokens");
+        new.settle(&1, 2);
+        assert_eq!(keyed.available(&1), 8);
+        drop(keyed.try_acquire(&1, 8).unwrap());
+        // Midnight comes a second time, and the machine is suspended for three days.
+        clock.set_wall(clock.wall() - HOUR);
+        clock.advance(HOUR);
+        assert_eq!(keyed.available(&1), 0);
+        clock.set_wall(clock.wall() + 72 * HOUR);
+        clock.advance(HOUR);
+        assert_eq!(keyed.available(&1), 10);
+    }
+}
+
+#[test]
+fn each_key_can_have_a_calendar_of_its_own() {
+    let clock = evening();
+    let keyed = KeyedLimiter::<u8>::builder()
+        .quota_by(|key: &u8| if *key == 1 { day() } else { Quota::per_calendar_hour(3) })
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    // A key keeps its tokens when its quota changes.
+    keyed.set_quota_for(&3, day()).unwrap();
+    for (key, amount) in [(1, 10), (2, 3), (3, 3)] {
+        drop(keyed.try_acquire(&key, amount).unwrap());
+    }
+    clock.advance(HOUR);
+    assert_eq!([1, 2, 3].map(|key| keyed.available(&key)), [0, 3, 0]);
+    keyed.set_quota_for(&2, day()).unwrap();
+    drop(keyed.try_acquire(&2, 3).unwrap());
+    clock.advance(HOUR);
+    assert_eq!([1, 2, 3].map(|key| keyed.available(&key)), [10; 3]);
+}
