@@ -61,6 +61,7 @@ pub struct Quota {
 pub(crate) enum Refill {
     Continuous,
     Stepped,
+    #[cfg_attr(not(feature = "calendar"), allow(dead_code, reason = "no quota has a calendar then"))]
     Calendar(Calendar),
     Manual,
     Sliding,
