@@ -34,7 +34,12 @@ impl Debug for RequestTask {
 /// The tokens that a source has promised, and the source's need for requests. Called under the limiter's lock.
 ///
 /// All instants are in the limiter's nanoseconds. The *front* is the claim at the front of the queue.
-pub(crate) trait Source: Any + Debug + Send {
+pub(crate) trait Source: Debug + Send {
+    /// The source as a value of its own type.
+    fn as_any(&self) -> &dyn Any;
+
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+
     /// A copy with the same promised tokens, to try out the future. The copy requests nothing.
     fn copy(&self) -> Box<dyn Source>;
 

@@ -203,7 +203,7 @@ impl StoreCounters {
     /// Records and reports that something on `store`'s server puts the quota at risk, or makes requests slow. Each
     /// implementation of [`Store`] checks its server itself.
     pub fn warn(&self, store: &dyn Store, warning: String) {
-        report(&StoreEvent::Warned { store, warning: &warning });
+        report(&StoreEvent::Warned { store: &store, warning: &warning });
         *self.warning.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(warning);
     }
 
@@ -258,14 +258,14 @@ impl StoreCounters {
     /// Reports an outage, unless one is reported already: limiters notice it one after the other.
     fn report_outage(&self, store: &dyn Store, error: &StoreError) {
         if !self.is_reported.swap(true, Relaxed) {
-            report(&StoreEvent::OutageBegan { store, error });
+            report(&StoreEvent::OutageBegan { store: &store, error });
         }
     }
 
     /// Reports the end of an outage, if no limiter is in one any more.
     fn report_return(&self, store: &dyn Store) {
         if !self.is_out() && self.is_reported.swap(false, Relaxed) {
-            report(&StoreEvent::OutageEnded { store });
+            report(&StoreEvent::OutageEnded { store: &store });
         }
     }
 
@@ -273,7 +273,7 @@ impl StoreCounters {
     pub(super) fn note_loss(&self, store: &dyn Store, excess: u64) {
         self.losses.fetch_add(1, Relaxed);
         self.excess.fetch_add(excess, Relaxed);
-        report(&StoreEvent::Lost { store, excess });
+        report(&StoreEvent::Lost { store: &store, excess });
     }
 
     fn is_out(&self) -> bool {

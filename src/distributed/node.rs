@@ -10,12 +10,10 @@ use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillP
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use crate::error::QuotaConflict;
-use std::any::Any;
 
 impl State {
     fn any_leases(&mut self) -> Option<&mut Leases> {
-        let source: &mut dyn Any = self.supply.source_mut()?;
-        source.downcast_mut()
+        self.supply.source_mut()?.as_any_mut().downcast_mut()
     }
 
     #[cfg(feature = "metrics")]
@@ -131,8 +129,7 @@ impl State {
         }
         let mut start = self.base(rovers);
         let mut wanted = Wanted::default();
-        let leases =
-            self.supply.quotas()[quota].source().and_then(|source| (source as &dyn Any).downcast_ref::<Leases>());
+        let leases = self.supply.quotas()[quota].source().and_then(|source| source.as_any().downcast_ref::<Leases>());
         let mut cover = self.cover(quota);
         let mut lack = view.lack;
         for (number, cost, debt_after) in self.claims_and_debts() {
@@ -186,8 +183,7 @@ impl State {
     /// The promised tokens, to be distributed over the claims in the queue.
     pub(super) fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64> + Clone> {
         let schedule = &self.supply.quotas()[quota];
-        let source: Option<&dyn Any> = schedule.source().map(|source| source as _);
-        let leases: Option<&Leases> = source.and_then(|source| source.downcast_ref());
+        let leases: Option<&Leases> = schedule.source().and_then(|source| source.as_any().downcast_ref());
         let pieces = leases.into_iter().flat_map(Leases::pieces);
         Cover { at: schedule.head, keeps: schedule.burst, left: 0, counts_on: 0, pieces }
     }

@@ -4,6 +4,7 @@ use super::{Leases, RefillPlanner};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::{RequestTask, Source};
+use std::any::Any;
 use std::task::Waker;
 
 impl Leases {
@@ -13,6 +14,14 @@ impl Leases {
 }
 
 impl Source for Leases {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
     fn copy(&self) -> Box<dyn Source> {
         Box::new(self.clone())
     }

@@ -309,9 +309,8 @@ where
     }
     /// Records that the deadline of a claim of `cost` tokens came before the answer of the store.
     pub(super) fn missed(&self, key: &K, hash: u64, cost: u64) {
-        if let Some(limiter) = self.limiter_here(key, hash)
-            && self.terms(key).is_ok_and(|terms| cost <= terms.most_held())
-        {
+        let limiter = self.limiter_here(key, hash);
+        if let Some(limiter) = limiter.filter(|_| self.terms(key).is_ok_and(|terms| cost <= terms.most_held())) {
             limiter.core().miss(cost);
         }
     }
