@@ -63,7 +63,7 @@
 //!
 //! let limiter = Limiter::builder()
 //!     .quota(Quota::per_second(10).burst(20))
-//!     .quota_named("minute", Quota::new(200, Duration::from_secs(60)).stepped()) // all 200 at each full minute
+//!     .quota_named("minute", Quota::new(200, Duration::from_secs(60)).stepped()) // all 200 every 60 s, counted from the build
 //!     .max_in_flight(50)   // at most 50 tokens granted and not yet released
 //!     .max_waiting(10_000) // refuse callers while 10,000 others wait
 //!     .build()?;
@@ -138,6 +138,7 @@
 //! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter, in any format of serde |
+//! | `calendar` | calendar quotas: periods of a time zone, reset at midnight or on a day |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, with a cost per item |
 //! | `io` | `io`: paced bytes for tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
