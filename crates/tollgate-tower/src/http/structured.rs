@@ -31,7 +31,7 @@ pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
             item = item.parameter(key_ref("pk"), &**key);
         }
         if let Some(burst) = policy.burst {
-            item.parameter(key_ref("tollgate-burst"), number(burst));
+            _ = item.parameter(key_ref("tollgate-burst"), number(burst));
         }
     }
     append(headers, POLICY, &text);
@@ -45,7 +45,7 @@ pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
             item = item.parameter(key_ref("t"), number(window));
         }
         if let Some(key) = &limit.partition_key {
-            item.parameter(key_ref("pk"), &**key);
+            _ = item.parameter(key_ref("pk"), &**key);
         }
     }
     append(headers, LIMIT, &text);
