@@ -100,7 +100,7 @@ pub(crate) use grants::Grants;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
-pub(crate) use planner::{Plan, RefillPlanner, View, Wanted};
+pub(crate) use planner::{Plan, RefillPlanner, SentAway, View, Wanted};
 pub(crate) use race::{Side, beside, first};
 pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::ReplyKind;

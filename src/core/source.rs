@@ -60,9 +60,9 @@ pub(crate) trait Source: Debug + Send {
     /// The last claim that was [noted](Self::note_wait) waits until `until` at most.
     fn note_deadline(&mut self, until: u64);
 
-    /// Whether the front, which has this number and no tokens promised, is known to be too late: how long it would wait, and
-    /// how long it may, in nanoseconds.
-    fn too_late(&self, number: u64) -> Option<(u64, u64)>;
+    /// Whether the front, which has this number and lacks so many tokens that not all are promised, is known to be too late:
+    /// how long it would wait, and how long it may, in nanoseconds.
+    fn too_late(&self, number: u64, lacks: u64) -> Option<(u64, u64)>;
 
     /// How many of `burst` tokens may be kept unused at `now`.
     fn kept(&self, burst: u64, now: u64) -> u64;

@@ -5,7 +5,7 @@
 //! were promised; each token is minted here at most once. Tokens that come while there is no space for them are `spare`
 //! and are returned to the store.
 
-use super::{QuotaTerms, RefillPlanner, Store};
+use super::{QuotaTerms, RefillPlanner, SentAway, Store};
 use crate::core::schedule::{gcd, mul_div, wait_for};
 use crate::quota::Quota;
 use std::collections::VecDeque;
@@ -48,9 +48,9 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Whether the store had no tokens in time for this claim: claims before a number had none before an instant.
-    pub(crate) fn is_too_late(&self, sent_away: Option<(u64, u64)>) -> bool {
-        sent_away.is_some_and(|(number, at)| self.number < number && self.until < at)
+    /// Whether the store had no tokens in time for this claim, which lacks so many together with those before it.
+    pub(crate) fn is_too_late(&self, sent_away: Option<SentAway>, lacks: u64) -> bool {
+        sent_away.is_some_and(|away| self.number < away.before && self.until < away.at && lacks >= away.first)
     }
 }
 

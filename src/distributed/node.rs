@@ -6,7 +6,7 @@
 
 use super::cover::Cover;
 use super::node_classes::ClassLimits;
-use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View, Wanted};
+use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, SentAway, View, Wanted};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use crate::error::QuotaConflict;
@@ -47,8 +47,13 @@ impl State {
         self.allow(rovers, &planner, false);
         let front = self.queue.front().map_or(self.next_number, |front| front.number);
         self.leases().forget_waits(front);
-        let view = self.view(rovers, quota, now, &planner);
+        let mut view = self.view(rovers, quota, now, &planner);
         let soon = now.saturating_add(planner.round_trip());
+        if view.sent_away.take().is_some() {
+            let wanted = self.whole_claims(rovers, quota, &view, planner.share(), soon, &mut limits.clone());
+            planner.recall(&wanted);
+            view.sent_away = planner.sent_away;
+        }
         let allowed = planner.allowance;
         let claims = |share| self.whole_claims(rovers, quota, &view, share, soon, &mut limits);
         let mut plan = planner.next(&view, claims, || self.counted_on(rovers, quota));
@@ -137,7 +142,7 @@ impl State {
             let wait = leases.and_then(|leases| leases.wait_of(number));
             let mut after = cover.clone();
             let need = after.lacks(start, ticket);
-            if need > 0 && wait.is_some_and(|wait| wait.is_too_late(view.sent_away)) {
+            if need > 0 && wait.is_some_and(|wait| wait.is_too_late(view.sent_away, wanted.want + need)) {
                 // It is turned away at the front, or leaves before.
                 start = start.wrapping_add(debt_after);
                 lack = lack.saturating_sub(cost);
@@ -150,7 +155,7 @@ impl State {
                     return wanted;
                 }
                 if wanted.want == 0 {
-                    wanted.first = need;
+                    (wanted.claim, wanted.first) = (number, need);
                     wanted.age = wait.map_or(0, |wait| view.now.saturating_sub(wait.since));
                 }
                 wanted.useful = wanted.useful.max(wait.map_or(u64::MAX, |wait| wait.until).saturating_sub(view.now));
@@ -230,7 +235,12 @@ impl State {
         let was_own = std::mem::take(&mut planner.is_out) && matches!(planner.outage, Outage::Share(_));
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
         if ask.want > 0 && answer.now + answer.promised == 0 && answer.terms.is_none() {
-            planner.sent_away = Some((self.next_number, now.saturating_add(answer.wait.saturating_mul(1_000))));
+            planner.sent_away = Some(SentAway {
+                claim: planner.asked_for,
+                first: ask.first,
+                before: self.next_number,
+                at: now.saturating_add(answer.wait.saturating_mul(1_000)),
+            });
         }
         // Promised tokens that have not come are void, and exceed nothing.
         let promised = self.leases().promised();

@@ -33,7 +33,7 @@ mod classes;
 mod sizes;
 mod view;
 
-pub(crate) use view::{Plan, View, Wanted};
+pub(crate) use view::{Plan, SentAway, View, Wanted};
 
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
 /// As in `bucket.rs`: how far ahead a store promises tokens, and how long a node with a place may sleep.
@@ -81,8 +81,9 @@ pub(crate) struct RefillPlanner {
     /// If the last answer gave nothing to waiters: when the node asks again, and whether the store keeps a place for it.
     retry_at: u64,
     placed: bool,
-    /// If it did, the claims before this number had no tokens before this instant.
-    pub(crate) sent_away: Option<(u64, u64)>,
+    pub(crate) sent_away: Option<SentAway>,
+    /// The number of the first claim of the last request.
+    pub(crate) asked_for: u64,
     /// How many tokens the last answer left in the store for others.
     left: u64,
     /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
@@ -134,6 +135,7 @@ impl RefillPlanner {
             retry_at: 0,
             placed: false,
             sent_away: None,
+            asked_for: 0,
             left: 0,
             short: false,
             vain: false,
@@ -261,6 +263,14 @@ impl RefillPlanner {
         let sleep = answer.wait.saturating_mul(1_000).saturating_sub(self.reach()).max(LEAST_SLEEP);
         self.retry_at = now.saturating_add(sleep.min(SLEEP.max(ask.age.saturating_mul(500))));
         self.placed = answer.wait <= ask.useful;
+    }
+
+    /// Asks anew if the claim that had no tokens has left, or lacks fewer: what the store said was for that claim.
+    pub(crate) fn recall(&mut self, wanted: &Wanted) {
+        let is_other = |away: &SentAway| wanted.claim != away.claim || wanted.first < away.first;
+        if wanted.want > 0 && self.sent_away.as_ref().is_some_and(is_other) {
+            (self.retry_at, self.sent_away) = (0, None);
+        }
     }
 
     /// Within which time a store promises tokens to this node.

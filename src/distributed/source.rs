@@ -51,11 +51,10 @@ impl Source for Leases {
         self.note_deadline(until);
     }
 
-    fn too_late(&self, number: u64) -> Option<(u64, u64)> {
-        let sent_away = self.planner.as_deref()?.sent_away;
-        let wait = self.wait_of(number).filter(|wait| wait.is_too_late(sent_away))?;
-        let (_, at) = sent_away?;
-        Some((at.saturating_sub(wait.since), wait.until.saturating_sub(wait.since)))
+    fn too_late(&self, number: u64, lacks: u64) -> Option<(u64, u64)> {
+        let (sent_away, lacks) = (self.planner.as_deref()?.sent_away, lacks.saturating_sub(self.promised()));
+        let wait = self.wait_of(number).filter(|wait| wait.is_too_late(sent_away, lacks))?;
+        Some((sent_away?.at.saturating_sub(wait.since), wait.until.saturating_sub(wait.since)))
     }
 
     fn completes(&self, need: u64) -> bool {

@@ -3,7 +3,7 @@
 
 use super::{Role, State};
 use crate::core::outcome::{CutOff, Outcome};
-use crate::core::rovers::Rovers;
+use crate::core::rovers::{Rovers, ahead};
 use crate::core::source::{RequestTask, Source};
 use crate::core::wakes::Wakes;
 use crate::error::Bound;
@@ -116,7 +116,8 @@ impl State {
         if cost > most {
             return Some(Outcome::TooLarge { cost, most });
         }
-        let (estimate, allowed) = source.too_late(front.number)?;
+        let lacks = ahead(ticket, self.supply.quotas()[quota].head).max(0) as u64;
+        let (estimate, allowed) = source.too_late(front.number, lacks)?;
         let (by, name) = (Bound::Quota(quota), self.quota_name(Bound::Quota(quota)));
         Some(Outcome::TooLate { estimate, allowed, by, name })
     }

@@ -126,7 +126,7 @@ impl RefillPlanner {
         if is_waiting || wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
-        self.pace = pace;
+        (self.pace, self.asked_for) = (pace, needs.claims.claim);
         (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
         self.is_asking = true;

@@ -30,9 +30,20 @@ pub(crate) struct View {
     /// Tokens were promised beyond those that may be kept, and no claim waits for them; or a place is kept for none.
     pub(crate) has_too_much: bool,
     /// See [`RefillPlanner`](super::RefillPlanner).
-    pub(crate) sent_away: Option<(u64, u64)>,
+    pub(crate) sent_away: Option<SentAway>,
     /// What the front waiter is known by, if the promised tokens give it no instant at which it passes.
     pub(crate) stuck: Option<u64>,
+}
+
+/// The store had no tokens for the claims that wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentAway {
+    /// The first claim that lacked tokens, and how many.
+    pub(crate) claim: u64,
+    pub(crate) first: u64,
+    /// The claims before this number have so many tokens no sooner than at this instant.
+    pub(crate) before: u64,
+    pub(crate) at: u64,
 }
 
 /// What claims that wait lack. Times are in nanoseconds.
@@ -40,7 +51,8 @@ pub(crate) struct View {
 pub(crate) struct Wanted {
     /// Whole claims.
     pub(crate) want: u64,
-    /// What the first of them lacks, and how long it has waited.
+    /// The number of the first of them (0 with classes), what it lacks, and how long it has waited.
+    pub(crate) claim: u64,
     pub(crate) first: u64,
     pub(crate) age: u64,
     /// The longest time that any of them still waits.

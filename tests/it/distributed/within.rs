@@ -160,3 +160,28 @@ async fn a_claim_that_is_too_late_is_refused_with_the_wait_after_one_request() {
     one.wait(1).await.unwrap();
     assert!(began.elapsed() <= millis(1_010), "{:?}", began.elapsed());
 }
+
+/// The claim that was sent away leaves. The store is asked at once for the next one, however long the node would have slept.
+#[tokio::test(start_paused = true)]
+async fn a_node_sleeps_for_no_claim_that_has_left() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    for allowed in [10 * MINUTE, Duration::MAX] {
+        let (_, [one, other]) = nodes(Quota::per_minute(1).burst(60).initial(0));
+        let large = wait(&one, 60);
+        sleep(millis(1)).await;
+        let small = tokio::spawn(async move { one.wait(1).within(allowed).await.map(|()| Instant::now()) });
+        sleep(40 * MINUTE.min(allowed / 80)).await;
+        let left = Instant::now();
+        large.abort();
+        let younger = wait(&other, 1);
+        assert!(small.await.unwrap().unwrap() - left <= MINUTE, "{allowed:?}");
+        younger.await.unwrap();
+        assert!(left.elapsed() <= 2 * MINUTE, "{allowed:?}");
+    }
+    let (_, [one, other]) = nodes(Quota::per_second(1).burst(60));
+    other.wait(40).await.unwrap();
+    one.wait(60).within(millis(300)).await.unwrap_err();
+    let refused = Instant::now();
+    one.wait(1).await.unwrap();
+    assert_eq!(refused.elapsed(), Duration::ZERO);
+}
