@@ -114,6 +114,7 @@ impl State {
             is_waiting: !self.queue.is_empty(),
             has_too_much,
             sent_away: planner.sent_away,
+            in_vain_for: planner.in_vain_for(now),
             stuck: self.stuck_front(rovers, quota),
         }
     }
@@ -130,7 +131,7 @@ impl State {
         limits: &mut ClassLimits,
     ) -> Wanted {
         if self.has_classes() {
-            return self.whole_installments(rovers, quota, view.lack, share, soon, limits);
+            return self.whole_installments(rovers, quota, view, share, soon, limits);
         }
         let mut start = self.base(rovers);
         let mut wanted = Wanted::default();
@@ -164,7 +165,7 @@ impl State {
             }
             start = ticket.wrapping_add(debt_after);
         }
-        wanted.or_debts(lack.min(share.max(1)))
+        wanted.or_debts(lack.min(share.max(1)), view.in_vain_for)
     }
 
     /// How much of the allowance is needed for the claims that have all their tokens promised. If fewer tokens may be

@@ -5,7 +5,7 @@
 
 use super::accounts::ClassState;
 use super::shares::{OwnClass, Parts, divide};
-use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Usage, Wanted};
+use super::{ClassDemand, ClassReport, LeaseRequest, RefillPlanner, Usage, View, Wanted};
 use crate::core::classes::weights::ClassLack;
 use crate::core::classes::{ClassId, MAX_WEIGHT, ROOT};
 use crate::core::rovers::{Rovers, ahead};
@@ -175,13 +175,14 @@ impl State {
         &self,
         rovers: &Rovers,
         quota: usize,
-        lack: u64,
+        view: &View,
         share: u64,
         soon: u64,
         limits: &mut ClassLimits,
     ) -> Wanted {
         limits.values_mut().for_each(|limit| limit.wanted = 0.0);
-        let mut wanted = Wanted { useful: u64::MAX, ..Wanted::default() };
+        // The store serves the node that has waited longest, whichever of its classes is next.
+        let mut wanted = Wanted { age: view.in_vain_for, useful: u64::MAX, ..Wanted::default() };
         let Some(classes) = self.classes() else { return wanted };
         let mut cover = self.cover(quota);
         for next in self.next_installments(rovers) {
@@ -204,7 +205,7 @@ impl State {
             }
         }
         // The rest comes after more installments than are looked at.
-        let all = wanted.or_debts(lack.min(share.max(1)));
+        let all = wanted.or_debts(view.lack.min(share.max(1)), view.in_vain_for);
         limits.values_mut().for_each(|limit| limit.wanted *= all.want as f64 / wanted.want.max(1) as f64);
         all
     }

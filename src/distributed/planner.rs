@@ -81,6 +81,8 @@ pub(crate) struct RefillPlanner {
     /// If the last answer gave nothing to waiters: when the node asks again, and whether the store keeps a place for it.
     retry_at: u64,
     placed: bool,
+    /// The first of the requests since which waiters got nothing.
+    in_vain_since: Option<u64>,
     pub(crate) sent_away: Option<SentAway>,
     /// The number of the first claim of the last request.
     pub(crate) asked_for: u64,
@@ -134,6 +136,7 @@ impl RefillPlanner {
             part: 1,
             retry_at: 0,
             placed: false,
+            in_vain_since: None,
             sent_away: None,
             asked_for: 0,
             left: 0,
@@ -256,13 +259,19 @@ impl RefillPlanner {
         self.sent_away = None;
         if ask.want == 0 || answer.now + answer.promised > 0 || answer.terms.is_some() {
             if ask.want > 0 || was_placed {
-                self.retry_at = 0;
+                (self.retry_at, self.in_vain_since) = (0, None);
             }
             return;
         }
+        self.in_vain_since.get_or_insert(self.asked_at);
         let sleep = answer.wait.saturating_mul(1_000).saturating_sub(self.reach()).max(LEAST_SLEEP);
         self.retry_at = now.saturating_add(sleep.min(SLEEP.max(ask.age.saturating_mul(500))));
         self.placed = answer.wait <= ask.useful;
+    }
+
+    /// For how long waiters have got nothing.
+    pub(crate) fn in_vain_for(&self, now: u64) -> u64 {
+        self.in_vain_since.map_or(0, |since| now.saturating_sub(since))
     }
 
     /// Asks anew if the claim that had no tokens has left, or lacks fewer: what the store said was for that claim.

@@ -31,6 +31,7 @@ pub(crate) struct View {
     pub(crate) has_too_much: bool,
     /// See [`RefillPlanner`](super::RefillPlanner).
     pub(crate) sent_away: Option<SentAway>,
+    pub(crate) in_vain_for: u64,
     /// What the front waiter is known by, if the promised tokens give it no instant at which it passes.
     pub(crate) stuck: Option<u64>,
 }
@@ -60,13 +61,14 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What is not lacked by claims that were counted is debts, or claims that were not looked at.
-    pub(crate) fn or_debts(self, most: u64) -> Self {
+    /// What is not lacked by claims that were counted is debts, or claims that were not looked at. Debts wait for as long as
+    /// the node asks in vain: a node that seemed to wait anew with each request would leave all tokens for the others.
+    pub(crate) fn or_debts(self, most: u64, in_vain_for: u64) -> Self {
         if self.want >= most {
             return self;
         }
-        let first = if self.want == 0 { most } else { self.first };
-        Self { want: most, first, useful: u64::MAX, ..self }
+        let (first, age) = if self.want == 0 { (most, in_vain_for) } else { (self.first, self.age) };
+        Self { want: most, first, age, useful: u64::MAX, ..self }
     }
 }
 

@@ -1,8 +1,11 @@
 //! The shares of classes with few callers, and of claims of different costs, in paused time.
 
 use super::class_fleet::{Fleet, Node};
+use super::law::Ledger;
 use super::nodes::millis;
 use tokio::time::sleep;
+use tollgate::distributed::MemoryStore;
+use tollgate::{Limiter, Quota, Share};
 
 /// A node does not spend on large claims of one class what is due to another class that needs little there: the rest of that is
 /// due to a node on which many claims of that class wait.
@@ -74,5 +77,34 @@ async fn classes_have_their_shares_soon_after_a_quiet_time() {
         println!("after a pause of {pause} ms after each grant: {pages} to {backup}");
         assert!((470.0..=530.0).contains(&backup) && pages + backup >= 2_490.0, "{pages} to {backup}");
         fleet.assert_lawful(500, 50);
+    }
+}
+
+/// The nodes take turns: none leaves its tokens for those that came after it.
+#[tokio::test(start_paused = true)]
+async fn nodes_with_classes_have_the_whole_rate_of_a_scarce_quota() {
+    for (rate, burst, costs) in
+        [(1, 1, &[1, 1, 1][..]), (1, 5, &[5, 1, 1, 1]), (2, 5, &[5, 1, 1, 1, 1, 1]), (10, 60, &[60, 30, 20])]
+    {
+        let store = MemoryStore::new();
+        store.set_latency(millis(1));
+        let ledgers: Vec<Ledger> = costs.iter().map(|_| Ledger::default()).collect();
+        for (cost, ledger) in costs.iter().zip(&ledgers) {
+            let quota = Quota::per_second(rate).burst(burst).initial(0);
+            let node = Limiter::builder().quota(quota).distributed(store.clone()).classes().build().unwrap();
+            let class = node.class("class", Share::weight(1)).unwrap();
+            let (cost, ledger) = (*cost, ledger.clone());
+            tokio::spawn(async move {
+                while class.wait(cost).await.is_ok() {
+                    ledger.note(cost);
+                }
+            });
+        }
+        sleep(millis(60_000)).await;
+        let tokens: Vec<u64> = ledgers.iter().map(Ledger::total).collect();
+        let minted = 60 * rate;
+        assert!(tokens.iter().sum::<u64>() + burst + 2 * rate >= minted, "{tokens:?} of {minted}");
+        let turns = tokens.iter().zip(costs).map(|(tokens, cost)| tokens / cost);
+        assert!(turns.clone().min().unwrap() * 6 >= turns.max().unwrap(), "{tokens:?} by {costs:?}");
     }
 }
