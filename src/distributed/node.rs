@@ -85,7 +85,8 @@ impl State {
 
     /// The limiter as the planner has to see it. The planner itself is taken out meanwhile.
     fn view(&mut self, rovers: &Rovers, quota: usize, now: u64, planner: &RefillPlanner) -> View {
-        let claims = rovers.tail();
+        // With the joint claim that holds this queue, as `is_source_hungry` counts: else the task would plan again and again.
+        let claims = self.claims(rovers);
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
