@@ -56,7 +56,7 @@ const LAST: i64 = 1 << 52;
 /// let mut records = HashMap::new();
 /// let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
 /// let mut request = LeaseRequest::new(1, 1, terms);
-/// request.want = 12;
+/// (request.want, request.useful) = (12, 250_000); // the claims wait for 250 ms more
 /// let grant = ask(&mut records, "api", &request, 1_700_000_000_000_000).unwrap();
 /// assert_eq!((grant.now, grant.promised), (10, 2));
 /// ```

@@ -27,7 +27,7 @@ use crate::error::ConfigError;
 /// Days of 23 hours, of 24, and of 25, and months from the 31st:
 ///
 /// ```
-/// use std::time::{Duration, SystemTime};
+/// use std::time::SystemTime;
 /// use tollgate::{Limiter, ManualClock, Quota};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let until_next = |quota: Quota, now: &str| -> Result<u64, Box<dyn std::error::Error>> {
