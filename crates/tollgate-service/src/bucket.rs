@@ -1,6 +1,7 @@
 //! The limiter of one rule: a bucket for each value, or one that the values share by weight.
 
 use crate::clock::{UnixClock, WindowClock};
+use crate::key::Key;
 use crate::store::SharedStore;
 use crate::terms::Terms;
 use serde::{Deserialize, Serialize};
@@ -11,9 +12,6 @@ use tollgate::{
     AnyLimiter, Bound, Class, ConfigError, ConsumeError, DistributedKeyedLimiter, JoinError, KeyedLimiter, Limiter,
     Quotas, Refused, Share, TryAcquireError, join,
 };
-
-/// The key of a bucket: the values of a descriptor that the rule leaves open.
-pub type Key = Box<[u8]>;
 
 /// The most descriptors of one request that wait together.
 pub const MOST_JOINED: usize = 8;

@@ -19,6 +19,7 @@ pub mod grpc;
 pub mod health;
 pub mod http;
 pub mod json;
+pub mod key;
 pub mod meter;
 pub mod metrics;
 pub mod overrides;

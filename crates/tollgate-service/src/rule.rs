@@ -1,12 +1,12 @@
 //! One rule: which values of a descriptor it counts apart, and under which name.
 
-use crate::bucket::{Bucket, Key, Maker, Saved};
+use crate::bucket::{Bucket, Maker, Saved};
+use crate::key::{Key, hash};
 use crate::meter::{Meter, Meters};
 use crate::problem::Place;
 use crate::proto::Entry;
 use crate::terms::Terms;
 use serde::{Deserialize, Serialize};
-use sha1_smol::Sha1;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
@@ -168,10 +168,4 @@ impl Rule {
 fn shortened(key: &[u8]) -> Vec<u8> {
     let hash = hash(key);
     [&key[..LONGEST_KEY - hash.len()], hash.as_bytes()].concat()
-}
-
-/// Returns the SHA-1 of a long key, which is the same in all instances. A client can make two keys with one hash, and then
-/// shares a limit with itself; it cannot make a key with the hash of another client's.
-pub(crate) fn hash(bytes: &[u8]) -> String {
-    format!("#{}", Sha1::from(bytes).digest())
 }

@@ -1,7 +1,6 @@
 //! The store that several instances share: Redis or PostgreSQL.
 
-use crate::bucket::Key;
-use crate::rule::hash;
+use crate::key::{Key, hash};
 use crate::terms::{Outage, Terms};
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! A request for one claim: all its tokens at once, or none. The store does not remember a node for it, and this
 //! limiter keeps only the cached reply.
 
-use super::claim::KeyClaim;
 use super::map::DistributedMap;
+use crate::deadline::Allowed;
 use crate::distributed::{
     LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, answered, first, random_node,
 };
@@ -42,12 +42,11 @@ where
     ///
     /// If this future is dropped while the request is under way, the store may have granted the tokens: then they are
     /// lost.
-    pub(super) async fn ask(&self, claim: &KeyClaim<K>, terms: QuotaTerms) -> StoreReply {
-        let KeyClaim { key, hash, cost, allowed, .. } = claim;
+    pub(super) async fn ask(&self, key: &K, hash: u64, cost: u64, allowed: Allowed, terms: QuotaTerms) -> StoreReply {
         let store = self.store(key);
         let began = Instant::now();
         for failures in 1.. {
-            let asked = self.ask_once(&*store, key, *hash, terms, *cost).await;
+            let asked = self.ask_once(&*store, key, hash, terms, cost).await;
             if asked != StoreReply::NotSent || self.stores.outage() != Outage::Wait {
                 return asked;
             }
@@ -61,7 +60,7 @@ where
                     }
                 }
             }
-            if self.is_closed() || self.limiter_here(key, *hash).is_some() {
+            if self.is_closed() || self.limiter_here(key, hash).is_some() {
                 return StoreReply::NotThere;
             }
         }

@@ -1,32 +1,27 @@
 //! The settings of a distributed keyed limiter, and their checks.
 
 use super::DistributedKeyedLimiter;
-use super::map::DistributedMap;
+use super::map::{DistributedMap, Namer, QuotaBy, terms};
 use crate::Quota;
 use crate::distributed::{Outage, QuotaTerms, Stores};
 use crate::error::ConfigError;
 use crate::keyed::builder::DEFAULT_MAX_KEYS;
-use crate::keyed::quotas::{NamedQuota, Quotas};
+use crate::keyed::quotas::NamedQuota;
 use crate::set_twice::SetTwice;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// Returns the text of a key, which names its store.
-pub(super) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
-/// Chooses the quota of a key.
-pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
-
 /// A builder for a [`DistributedKeyedLimiter`], returned by [`DistributedKeyedLimiter::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct DistributedKeyedBuilder<K> {
-    pub(super) stores: Arc<dyn Stores>,
-    pub(super) name: Namer<K>,
-    pub(super) quota: Option<NamedQuota>,
-    pub(super) quota_by: Option<QuotaBy<K>>,
-    pub(super) max_keys: Option<u64>,
-    pub(super) max_waiting: Option<u64>,
+    stores: Arc<dyn Stores>,
+    name: Namer<K>,
+    quota: Option<NamedQuota>,
+    quota_by: Option<QuotaBy<K>>,
+    max_keys: Option<u64>,
+    max_waiting: Option<u64>,
     set_twice: SetTwice,
 }
 
@@ -43,7 +38,7 @@ impl<K> DistributedKeyedBuilder<K> {
     }
 
     /// Sets the quota of each key, with a name that refusals [carry](crate::Denied::quota_name). Each distinct name
-    /// [stays in memory](Quotas::quota_named).
+    /// [stays in memory](crate::Quotas::quota_named).
     pub fn quota_named(mut self, name: impl AsRef<str>, quota: Quota) -> Self {
         self.set_twice.set("quota", &mut self.quota, (Some(name.as_ref().into()), quota));
         self
@@ -75,11 +70,6 @@ impl<K> DistributedKeyedBuilder<K> {
         self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }
-
-    /// The largest number of limiters.
-    pub(super) fn most(&self) -> u64 {
-        self.max_keys.unwrap_or(DEFAULT_MAX_KEYS)
-    }
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
@@ -104,7 +94,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
             QuotaTerms::of(&share, 0)?;
         }
         let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
-        Ok(DistributedKeyedLimiter { map: Arc::new(DistributedMap::new(self, host)) })
+        // Without a common quota this value is never used: each key has its own.
+        let quota = self.quota.unwrap_or_else(|| (None, Quota::per_second(1)));
+        let (most, max_waiting) = (self.max_keys.unwrap_or(DEFAULT_MAX_KEYS), self.max_waiting.unwrap_or(u64::MAX));
+        let map = DistributedMap::new(self.stores, self.name, quota, self.quota_by, most, max_waiting, host);
+        Ok(DistributedKeyedLimiter { map: Arc::new(map) })
     }
 }
 
@@ -112,10 +106,4 @@ impl<K> fmt::Debug for DistributedKeyedBuilder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DistributedKeyedBuilder").field("quota", &self.quota).finish_non_exhaustive()
     }
-}
-
-/// Converts and checks the quota of a key.
-pub(super) fn terms(quota: &Quota) -> Result<QuotaTerms, ConfigError> {
-    Quotas::from(*quota).check()?;
-    QuotaTerms::of(quota, 0)
 }

@@ -1,7 +1,6 @@
 //! The route of a claim: its tokens come through a single request, or through the queue of the key's limiter.
 
 use super::asking::StoreReply;
-use super::grant::Tokens;
 use super::map::{DistributedMap, Route};
 use crate::Limiter;
 use crate::core::Core;
@@ -28,6 +27,12 @@ pub(super) struct KeyClaim<K> {
     pub(super) allowed: Allowed,
     /// The start of the allowed wait, in the limiter's nanoseconds.
     pub(super) since: u64,
+}
+
+/// The origin of granted tokens.
+pub(super) enum Tokens {
+    OfLimiter(Permit<Arc<Core>>),
+    OfStore { cost: u64, remaining: u64 },
 }
 
 /// The next step of a claim.
@@ -110,7 +115,7 @@ where
         }
         let claim = self.clone();
         Step::Ask(Box::pin(async move {
-            let reply = claim.map.ask(&claim, terms).await;
+            let reply = claim.map.ask(&claim.key, claim.hash, claim.cost, claim.allowed, terms).await;
             Self { since: claim.map.time.now(), ..claim }.go_on(reply)
         }))
     }

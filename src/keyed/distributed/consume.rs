@@ -1,8 +1,7 @@
 //! The future that waits for tokens of a distributed key.
 
 use super::DistributedKeyedGrant;
-use super::claim::{Asking, KeyClaim, Step};
-use super::grant::Tokens;
+use super::claim::{Asking, KeyClaim, Step, Tokens};
 use super::map::DistributedMap;
 use crate::blocking;
 use crate::claim::Claim;

@@ -1,9 +1,7 @@
 //! A grant for a distributed key.
 
-use super::claim::KeyClaim;
+use super::claim::{KeyClaim, Tokens};
 use super::map::DistributedMap;
-use crate::core::Core;
-use crate::permit::Permit;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -15,12 +13,6 @@ pub struct DistributedKeyedGrant<K> {
     key: K,
     hash: u64,
     tokens: Tokens,
-}
-
-/// The origin of granted tokens.
-pub(super) enum Tokens {
-    OfLimiter(Permit<Arc<Core>>),
-    OfStore { cost: u64, remaining: u64 },
 }
 
 impl<K> DistributedKeyedGrant<K> {

@@ -1,13 +1,12 @@
 //! The state shared by all clones of a distributed keyed limiter: routing claims, creating limiters and forgetting
 //! them.
 
-use super::builder::{DistributedKeyedBuilder, Namer, QuotaBy, terms};
 use super::cached_reply::CachedReply;
 use super::route_shard::{Found, RouteShards};
 use crate::clock::{Time, whole_nanos};
 use crate::distributed::{QuotaTerms, Store, StoreError, Stores};
 use crate::error::{Bound, ConfigError, Denied, TryAcquireError};
-use crate::keyed::quotas::NamedQuota;
+use crate::keyed::quotas::{NamedQuota, Quotas};
 use crate::name::Name;
 use crate::observe::Observers;
 use crate::sync::{AtomicU64, Ordering};
@@ -31,6 +30,11 @@ const MIN_TIDY_INTERVAL: u64 = 20_000_000;
 
 /// The number of pauses that are kept; see `pauses`.
 const PAUSES: usize = 64;
+
+/// Returns the text of a key, which names its store.
+pub(super) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
+/// Chooses the quota of a key.
+pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
 
 pub(super) struct DistributedMap<K> {
     hasher: RandomState,
@@ -142,16 +146,23 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
     /// Creates the map from checked settings.
-    pub(super) fn new(settings: DistributedKeyedBuilder<K>, host: Handle) -> Self {
+    pub(super) fn new(
+        stores: Arc<dyn Stores>,
+        name: Namer<K>,
+        quota: NamedQuota,
+        quota_by: Option<QuotaBy<K>>,
+        max_keys: u64,
+        max_waiting: u64,
+        host: Handle,
+    ) -> Self {
         Self {
             hasher: RandomState::new(),
-            shards: RouteShards::new(settings.most()),
-            // Without a common quota this value is never used: each key has its own.
-            quota: settings.quota.unwrap_or_else(|| (None, Quota::per_second(1))),
-            quota_by: settings.quota_by,
-            max_waiting: settings.max_waiting.unwrap_or(u64::MAX),
-            stores: settings.stores,
-            name: settings.name,
+            shards: RouteShards::new(max_keys),
+            quota,
+            quota_by,
+            max_waiting,
+            stores,
+            name,
             time: Time::tokio(),
             pauses: std::array::from_fn(|_| AtomicU64::new(0)),
             host,
@@ -371,4 +382,10 @@ impl<K> fmt::Debug for DistributedMap<K> {
             .field("limiters", &self.shards.limiters())
             .finish_non_exhaustive()
     }
+}
+
+/// Converts and checks the quota of a key.
+pub(super) fn terms(quota: &Quota) -> Result<QuotaTerms, ConfigError> {
+    Quotas::from(*quota).check()?;
+    QuotaTerms::of(quota, 0)
 }
