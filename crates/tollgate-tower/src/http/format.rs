@@ -20,13 +20,13 @@ pub enum Format {
     /// a response is about. Give each a limiter of its own with [`HeedLayer::by`](super::HeedLayer::by).
     XRateLimit,
     /// `X-RateLimit-Limit-Requests`, `X-RateLimit-Remaining-Tokens`, `X-RateLimit-Reset-Tokens`: a quota for each
-    /// resource, as OpenAI, Azure, Groq and Cerebras send them. Only read. Each resource is a [`Unit`] of that name.
+    /// resource, as OpenAI, Azure, Groq and Cerebras send them. Only read. Each resource is a [`Unit`](super::Unit) of that name.
     ///
     /// `Reset` is the time until the whole limit is available again. The server refills its quota steadily. It does not
     /// send the window: tollgate computes the window from the three values, if they fit a minute, an hour or a day.
     OpenAi,
     /// `anthropic-ratelimit-input-tokens-limit`, `-remaining` and `-reset`: a quota for each resource, as Anthropic sends
-    /// them. Only read. Each resource is a [`Unit`] of that name, and its window is a minute.
+    /// them. Only read. Each resource is a [`Unit`](super::Unit) of that name, and its window is a minute.
     Anthropic,
 }
 
