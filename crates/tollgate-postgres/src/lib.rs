@@ -35,9 +35,8 @@
 //!
 //! With `synchronous_commit = on`, the lock is held until the disk has the transaction, and one store answers no more
 //! requests than the disk can flush. `?options=-c%20synchronous_commit=off` at the end of the server's address lifts
-//! that. A crash
-//! of the server then loses the grants of the last fraction of a second; they are granted again, at most a burst, as after
-//! the failover of an asynchronous replica.
+//! that. A crash of the server then loses the grants of the last fraction of a second; they are granted again, at most a
+//! burst, as after the failover of an asynchronous replica.
 //!
 //! | file | contents |
 //! |---|---|
