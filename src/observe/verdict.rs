@@ -107,7 +107,13 @@ impl Verdict {
         }
     }
 
+    #[inline]
     pub(crate) fn of_word(word: u64) -> Option<Self> {
+        // The common word is a plain number without a stamp.
+        if word < STAMPED_NUMBER { None } else { Self::of_special_word(word) }
+    }
+
+    fn of_special_word(word: u64) -> Option<Self> {
         let value = word & VALUE;
         match word >> KIND {
             _ if Self::is_charged(word) || Self::has_instant(word) => None,

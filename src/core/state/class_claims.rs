@@ -256,7 +256,7 @@ impl State {
     }
 
     /// Whether one more claim may wait in a class, or in a limiter without classes; see [`check_queue`](Self::check_queue).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_queue_of(&self, class: ClassId, driven: bool) -> Result<(), ConsumeError> {
         if let Some(entry) = self.classes().map(|classes| classes.entry(class)) {
             let waiting = if entry.has_joint { self.waiting_in(class).0 } else { entry.queue.len() };

@@ -52,7 +52,7 @@ pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> (Class
 
 /// The cost of the next claim of a class, and the number of a joint one. `None` if there is none, or if it waits for an
 /// older joint claim of the class that had its turn. `queue` is that of the limiter.
-#[inline]
+#[inline(always)]
 pub(super) fn next_front(queue: &Queue, classes: &Classes, class: ClassId) -> Option<(u64, Option<u64>)> {
     let entry = classes.entry(class);
     let front = if class == ROOT { queue } else { &entry.queue }.front();
