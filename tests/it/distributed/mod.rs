@@ -20,5 +20,6 @@ mod link;
 mod liveness;
 mod memory;
 mod nodes;
+mod random_worlds;
 mod versions;
 mod within;

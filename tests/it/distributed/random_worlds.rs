@@ -1,0 +1,277 @@
+//! Random fleets: nodes die and begin anew, links lose and repeat answers, the store's clock steps, and callers claim, join,
+//! wait with a deadline and leave. The law holds over all nodes, and every node is served at last.
+
+use super::distant::Distant;
+use super::law::Ledger;
+use super::link::{Cut, Link};
+use super::nodes::millis;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tollgate::distributed::{MemoryStore, Outage};
+use tollgate::{Class, Limiter, Quota, Share};
+
+fn secs(secs: f64) -> Duration {
+    Duration::from_secs_f64(secs)
+}
+
+type Settle<'a> = Box<dyn FnMut(u64) + Send + 'a>;
+
+#[derive(Clone)]
+struct Node {
+    limiter: Limiter,
+    classes: Vec<Class>,
+    link: Option<Link>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct World {
+    seed: u64,
+    rate: u64,
+    burst: u64,
+    latency: u64,
+    jitter: u64,
+    losses: u32,
+    classes: bool,
+    crashes: bool,
+    steps: bool,
+    nodes: usize,
+    callers: u64,
+    most: u64,
+    patient: u32,
+}
+
+impl World {
+    fn random(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut one_of = |choices: &[u64]| choices[random.usize(..choices.len())];
+        let burst = one_of(&[1, 2, 5, 20, 100]);
+        Self {
+            seed,
+            rate: one_of(&[1, 5, 50, 1_000]),
+            burst,
+            latency: one_of(&[0, 0, 1, 20, 150]),
+            jitter: one_of(&[0, 0, 5, 80]),
+            losses: one_of(&[0, 0, 10, 50]) as u32,
+            classes: one_of(&[0, 0, 1]) == 1,
+            crashes: one_of(&[0, 0, 1]) == 1,
+            steps: one_of(&[0, 0, 0, 1]) == 1,
+            nodes: one_of(&[2, 3, 5]) as usize,
+            callers: one_of(&[1, 2, 4]),
+            most: one_of(&[1, burst.div_ceil(2), burst, burst]),
+            patient: one_of(&[0, 3, 7]) as u32,
+        }
+    }
+
+    fn node(&self, store: &MemoryStore, seed: u64) -> Node {
+        let quota = Quota::per_second(self.rate).burst(self.burst);
+        let distant = Distant::new(store, millis(self.latency), seed);
+        let is_plain = self.classes;
+        let (builder, link) = if is_plain {
+            (Limiter::builder().quota(quota).distributed(store.clone()), None)
+        } else if self.crashes {
+            let link = Link::to(store, Outage::Wait);
+            (Limiter::builder().quota(quota).distributed(link.clone()), Some(link))
+        } else {
+            (Limiter::builder().quota(quota).distributed(distant.unreliable(millis(self.jitter), self.losses)), None)
+        };
+        let limiter = if self.classes { builder.classes().build() } else { builder.build() }.unwrap();
+        let classes = if self.classes {
+            (0..2).map(|i| limiter.class(format!("c{i}"), Share::weight(1 + i)).unwrap()).collect()
+        } else {
+            Vec::new()
+        };
+        Node { limiter, classes, link }
+    }
+
+    async fn run(self) -> Vec<String> {
+        let mut random = fastrand::Rng::with_seed(self.seed ^ 0xabcdef);
+        let store = MemoryStore::new();
+        if self.crashes || self.classes {
+            store.set_latency(millis(self.latency));
+        }
+        let fills = self.burst as f64 / self.rate as f64;
+        let time = secs((20.0 * fills).clamp(10.0, 300.0));
+        let end = Instant::now() + time;
+        let ledger = Ledger::default();
+        let wrong = Arc::new(Mutex::new(Vec::new()));
+        let load = (self.nodes as u64 * self.callers * self.most + 3 * self.burst) as f64 / self.rate as f64;
+        let bound = secs(3.0 * load + 10.0);
+        let mut nodes: Vec<Node> = (0..self.nodes).map(|i| self.node(&store, self.seed * 100 + i as u64)).collect();
+        let mut tasks = Vec::new();
+        for (i, node) in nodes.iter().enumerate() {
+            let callers: Vec<_> = (0..self.callers)
+                .map(|c| {
+                    tokio::spawn(self.call(node.clone(), c + 100 * i as u64, end, bound, ledger.clone(), wrong.clone()))
+                })
+                .collect();
+            tasks.push(callers);
+        }
+        let mut made = 1000;
+        while Instant::now() < end {
+            sleep(time.mul_f64(0.05 + 0.2 * random.f64())).await;
+            let i = random.usize(..nodes.len());
+            made += 1;
+            match random.u32(..4) {
+                0 if self.crashes && !self.classes => {
+                    nodes[i].link.as_ref().unwrap().cut(Cut::Silent);
+                    tasks[i].iter().for_each(|task| task.abort());
+                    nodes[i] = self.node(&store, made);
+                }
+                1 => {
+                    tasks[i].iter().for_each(|task| task.abort());
+                    nodes[i] = self.node(&store, made);
+                }
+                2 if self.steps => {
+                    store.step_clock([-3_000_000, 3_000_000, -100_000, -60_000_000][random.usize(..4)]);
+                    continue;
+                }
+                _ => continue,
+            }
+            tasks[i] = (0..self.callers)
+                .map(|c| {
+                    tokio::spawn(self.call(nodes[i].clone(), c + 100 * made, end, bound, ledger.clone(), wrong.clone()))
+                })
+                .collect();
+        }
+        sleep_until(end).await;
+        tasks.iter().flatten().for_each(|task| task.abort());
+        let begun = Instant::now();
+        let mut last = Vec::new();
+        for node in &nodes {
+            let (node, cost) = (node.clone(), random.u64(1..=self.most));
+            let ledger = ledger.clone();
+            last.push(tokio::spawn(async move {
+                if let Some(class) = node.classes.first() {
+                    class.wait(cost).await
+                } else {
+                    node.limiter.wait(cost).await
+                }
+                .unwrap();
+                ledger.note(cost);
+                cost
+            }));
+        }
+        let due = secs((self.nodes as u64 * self.most + 2 * self.burst) as f64 / self.rate as f64 + 12.0)
+            + time / 4 * u32::from(self.crashes);
+        for (i, one) in last.into_iter().enumerate() {
+            if timeout(secs(1e6), one).await.is_err() {
+                wrong.lock().unwrap().push(format!("node {i} hangs"));
+            } else if begun.elapsed() > due {
+                wrong.lock().unwrap().push(format!("node {i} took {:?} of {due:?}", begun.elapsed()));
+            }
+        }
+        let late = (2 * (self.latency + self.jitter) + 2) as f64 / 1e3 * self.rate as f64;
+        let excess = ledger.excess(self.rate, self.burst) - late - self.most.saturating_sub(self.burst / 2) as f64;
+        if excess > 1e-6 && !self.steps {
+            wrong.lock().unwrap().push(format!("excess {excess}"));
+        }
+        let mut wrong = std::mem::take(&mut *wrong.lock().unwrap());
+        wrong.truncate(4);
+        wrong
+    }
+
+    fn call(
+        self,
+        node: Node,
+        seed: u64,
+        end: Instant,
+        bound: Duration,
+        ledger: Ledger,
+        wrong: Arc<Mutex<Vec<String>>>,
+    ) -> impl Future<Output = ()> + Send {
+        async move {
+            let mut random = fastrand::Rng::with_seed(seed ^ self.seed << 20);
+            let other = Limiter::new(Quota::per_second(self.rate * 2).burst(self.burst)).unwrap();
+            let fills = (self.burst as f64 / self.rate as f64).max(0.05);
+            while Instant::now() < end {
+                let cost = random.u64(1..=self.most);
+                let class = (!node.classes.is_empty()).then(|| &node.classes[random.usize(..node.classes.len())]);
+                let allowed = secs(3.0 * fills * random.f64() * random.f64());
+                let wait = || async {
+                    match class {
+                        Some(class) => class
+                            .consume(cost)
+                            .await
+                            .map(|mut grant| Box::new(move |cost| grant.settle(cost)) as Settle<'_>),
+                        None => node
+                            .limiter
+                            .consume(cost)
+                            .await
+                            .map(|mut grant| Box::new(move |cost| grant.settle(cost)) as Settle<'_>),
+                    }
+                };
+                let asked = Instant::now();
+                let what = if random.u32(..10) < self.patient { 0 } else { random.u32(1..8) };
+                match what {
+                    0 => {
+                        let answer = timeout(bound * 4, wait()).await;
+                        let Ok(answer) = answer else {
+                            wrong
+                                .lock()
+                                .unwrap()
+                                .push(format!("caller {seed} waits for {cost} for {:?}", asked.elapsed()));
+                            return;
+                        };
+                        let Ok(mut settle) = answer else { return };
+                        ledger.note(cost);
+                        if asked.elapsed() > bound {
+                            wrong
+                                .lock()
+                                .unwrap()
+                                .push(format!("caller {seed} waited {:?} of {bound:?}", asked.elapsed()));
+                        }
+                        if random.u32(..8) == 0 {
+                            settle(cost + random.u64(..3).min(self.burst / 4));
+                        }
+                    }
+                    1 | 2 => {
+                        if timeout(allowed, wait()).await.is_ok_and(|it| it.is_ok()) {
+                            ledger.note(cost);
+                        }
+                    }
+                    3 | 4 => {
+                        let answer = match class {
+                            Some(class) => class.wait(cost).within(allowed).await.is_ok(),
+                            None => node.limiter.wait(cost).within(allowed).await.is_ok(),
+                        };
+                        if answer {
+                            ledger.note(cost);
+                        }
+                    }
+                    5 => {
+                        let is_ok = match class {
+                            Some(class) => class.try_acquire(cost).is_ok(),
+                            None => node.limiter.try_acquire(cost).is_ok(),
+                        };
+                        if is_ok {
+                            ledger.note(cost);
+                        }
+                    }
+                    6 if class.is_none() => {
+                        let joint = tollgate::join([(&node.limiter, cost), (&other, 1)]);
+                        if timeout(allowed, joint).await.is_ok_and(|it| it.is_ok()) {
+                            ledger.note(cost);
+                        }
+                    }
+                    _ => sleep(secs(2.0 * fills * random.f64())).await,
+                }
+                if random.u32(..3) == 0 {
+                    sleep(secs(fills * random.f64() / 4.0)).await;
+                } else {
+                    sleep(millis(1)).await;
+                }
+            }
+        }
+    }
+}
+
+/// World 2 planned requests without end while a joint claim held its queue.
+#[tokio::test(start_paused = true)]
+async fn random_worlds_keep_the_law_and_lose_no_claim() {
+    for seed in 0..30 {
+        let world = World::random(seed);
+        let wrong = world.run().await;
+        assert!(wrong.is_empty(), "{world:?}: {wrong:?}");
+    }
+}
