@@ -171,7 +171,7 @@ impl World {
         wrong
     }
 
-    fn call(
+    async fn call(
         self,
         node: Node,
         seed: u64,
@@ -179,88 +179,80 @@ impl World {
         bound: Duration,
         ledger: Ledger,
         wrong: Arc<Mutex<Vec<String>>>,
-    ) -> impl Future<Output = ()> + Send {
-        async move {
-            let mut random = fastrand::Rng::with_seed(seed ^ self.seed << 20);
-            let other = Limiter::new(Quota::per_second(self.rate * 2).burst(self.burst)).unwrap();
-            let fills = (self.burst as f64 / self.rate as f64).max(0.05);
-            while Instant::now() < end {
-                let cost = random.u64(1..=self.most);
-                let class = (!node.classes.is_empty()).then(|| &node.classes[random.usize(..node.classes.len())]);
-                let allowed = secs(3.0 * fills * random.f64() * random.f64());
-                let wait = || async {
-                    match class {
-                        Some(class) => class
-                            .consume(cost)
-                            .await
-                            .map(|mut grant| Box::new(move |cost| grant.settle(cost)) as Settle<'_>),
-                        None => node
-                            .limiter
-                            .consume(cost)
-                            .await
-                            .map(|mut grant| Box::new(move |cost| grant.settle(cost)) as Settle<'_>),
+    ) {
+        let mut random = fastrand::Rng::with_seed(seed ^ self.seed << 20);
+        let other = Limiter::new(Quota::per_second(self.rate * 2).burst(self.burst)).unwrap();
+        let fills = (self.burst as f64 / self.rate as f64).max(0.05);
+        while Instant::now() < end {
+            let cost = random.u64(1..=self.most);
+            let class = (!node.classes.is_empty()).then(|| &node.classes[random.usize(..node.classes.len())]);
+            let allowed = secs(3.0 * fills * random.f64() * random.f64());
+            let wait = || async {
+                match class {
+                    Some(class) => class
+                        .consume(cost)
+                        .await
+                        .map(|mut grant| Box::new(move |cost| grant.settle(cost)) as Settle<'_>),
+                    None => node
+                        .limiter
+                        .consume(cost)
+                        .await
+                        .map(|mut grant| Box::new(move |cost| grant.settle(cost)) as Settle<'_>),
+                }
+            };
+            let asked = Instant::now();
+            let what = if random.u32(..10) < self.patient { 0 } else { random.u32(1..8) };
+            match what {
+                0 => {
+                    let answer = timeout(bound * 4, wait()).await;
+                    let Ok(answer) = answer else {
+                        wrong.lock().unwrap().push(format!("caller {seed} waits for {cost} for {:?}", asked.elapsed()));
+                        return;
+                    };
+                    let Ok(mut settle) = answer else { return };
+                    ledger.note(cost);
+                    if asked.elapsed() > bound {
+                        wrong.lock().unwrap().push(format!("caller {seed} waited {:?} of {bound:?}", asked.elapsed()));
                     }
-                };
-                let asked = Instant::now();
-                let what = if random.u32(..10) < self.patient { 0 } else { random.u32(1..8) };
-                match what {
-                    0 => {
-                        let answer = timeout(bound * 4, wait()).await;
-                        let Ok(answer) = answer else {
-                            wrong
-                                .lock()
-                                .unwrap()
-                                .push(format!("caller {seed} waits for {cost} for {:?}", asked.elapsed()));
-                            return;
-                        };
-                        let Ok(mut settle) = answer else { return };
+                    if random.u32(..8) == 0 {
+                        settle(cost + random.u64(..3).min(self.burst / 4));
+                    }
+                }
+                1 | 2 => {
+                    if timeout(allowed, wait()).await.is_ok_and(|it| it.is_ok()) {
                         ledger.note(cost);
-                        if asked.elapsed() > bound {
-                            wrong
-                                .lock()
-                                .unwrap()
-                                .push(format!("caller {seed} waited {:?} of {bound:?}", asked.elapsed()));
-                        }
-                        if random.u32(..8) == 0 {
-                            settle(cost + random.u64(..3).min(self.burst / 4));
-                        }
                     }
-                    1 | 2 => {
-                        if timeout(allowed, wait()).await.is_ok_and(|it| it.is_ok()) {
-                            ledger.note(cost);
-                        }
-                    }
-                    3 | 4 => {
-                        let answer = match class {
-                            Some(class) => class.wait(cost).within(allowed).await.is_ok(),
-                            None => node.limiter.wait(cost).within(allowed).await.is_ok(),
-                        };
-                        if answer {
-                            ledger.note(cost);
-                        }
-                    }
-                    5 => {
-                        let is_ok = match class {
-                            Some(class) => class.try_acquire(cost).is_ok(),
-                            None => node.limiter.try_acquire(cost).is_ok(),
-                        };
-                        if is_ok {
-                            ledger.note(cost);
-                        }
-                    }
-                    6 if class.is_none() => {
-                        let joint = tollgate::join([(&node.limiter, cost), (&other, 1)]);
-                        if timeout(allowed, joint).await.is_ok_and(|it| it.is_ok()) {
-                            ledger.note(cost);
-                        }
-                    }
-                    _ => sleep(secs(2.0 * fills * random.f64())).await,
                 }
-                if random.u32(..3) == 0 {
-                    sleep(secs(fills * random.f64() / 4.0)).await;
-                } else {
-                    sleep(millis(1)).await;
+                3 | 4 => {
+                    let answer = match class {
+                        Some(class) => class.wait(cost).within(allowed).await.is_ok(),
+                        None => node.limiter.wait(cost).within(allowed).await.is_ok(),
+                    };
+                    if answer {
+                        ledger.note(cost);
+                    }
                 }
+                5 => {
+                    let is_ok = match class {
+                        Some(class) => class.try_acquire(cost).is_ok(),
+                        None => node.limiter.try_acquire(cost).is_ok(),
+                    };
+                    if is_ok {
+                        ledger.note(cost);
+                    }
+                }
+                6 if class.is_none() => {
+                    let joint = tollgate::join([(&node.limiter, cost), (&other, 1)]);
+                    if timeout(allowed, joint).await.is_ok_and(|it| it.is_ok()) {
+                        ledger.note(cost);
+                    }
+                }
+                _ => sleep(secs(2.0 * fills * random.f64())).await,
+            }
+            if random.u32(..3) == 0 {
+                sleep(secs(fills * random.f64() / 4.0)).await;
+            } else {
+                sleep(millis(1)).await;
             }
         }
     }
