@@ -1,4 +1,7 @@
-//! Sources of time. Below `Limiter` and `Replenisher`, `now` is a number of nanoseconds.
+//! Sources of time. The default is tokio's clock, so tests with paused time work; [`Builder::clock`](crate::Builder::clock)
+//! takes another one.
+
+// Below `Limiter` and `Replenisher`, `now` is a number of nanoseconds.
 
 use crate::sync::{AtomicU64, Ordering};
 use std::any::Any;
@@ -167,7 +170,8 @@ impl Clock for ManualClock {
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::{Duration, UNIX_EPOCH};
-/// use tollgate::{Limiter, Quota, TokioClock};
+/// use tollgate::clock::TokioClock;
+/// use tollgate::{Limiter, Quota};
 /// // A minute before midnight.
 /// let clock = TokioClock::at(UNIX_EPOCH + Duration::from_secs(86_340));
 /// let limiter = Limiter::builder().quota(Quota::per_second(5)).clock(clock).build()?;
@@ -205,7 +209,8 @@ impl Clock for TokioClock {
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Limiter, QuantaClock, Quota};
+/// use tollgate::clock::QuantaClock;
+/// use tollgate::{Limiter, Quota};
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::builder().quota(Quota::per_second(10)).clock(QuantaClock::new()).build()?;
 /// assert!(limiter.try_acquire(10).is_ok());
@@ -259,7 +264,8 @@ impl Clock for QuantaClock {
 /// # Examples
 ///
 /// ```
-/// use tollgate::{BootClock, Limiter, Quota};
+/// use tollgate::clock::BootClock;
+/// use tollgate::{Limiter, Quota};
 /// # fn main() -> Result<(), tollgate::ConfigError> {
 /// let limiter = Limiter::builder().quota(Quota::per_day(10)).clock(BootClock::new()).build()?;
 /// assert!(limiter.try_acquire(10).is_ok());

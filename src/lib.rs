@@ -134,12 +134,12 @@
 //! | feature | adds |
 //! |---|---|
 //! | `keyed` | `KeyedLimiter`: a quota and a queue per user, address or API key, in bounded memory |
-//! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late; `BootClock`, which counts suspension; on Linux |
+//! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late; `clock::BootClock`, which counts suspension; on Linux |
 //! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `state` | `state`: levels that survive a restart, of a limiter and of a keyed limiter, in any format of serde |
 //! | `calendar` | calendar quotas: periods of a time zone, reset at midnight or on a day |
-//! | `quanta` | `QuantaClock`, the processor's time stamp counter |
+//! | `quanta` | `clock::QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, with a cost per item |
 //! | `io` | `io`: paced bytes for tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
 //! | `metrics` | `metrics`: counters and gauges for Prometheus and every other recorder of the `metrics` facade |
@@ -199,7 +199,7 @@ mod bucket;
 mod builder;
 mod claim;
 mod class;
-mod clock;
+pub mod clock;
 mod consume;
 #[cfg_attr(
     not(all(feature = "keyed", feature = "distributed", feature = "io", feature = "metrics", feature = "state")),
@@ -249,10 +249,6 @@ mod sync;
 mod wait;
 mod which;
 
-#[cfg(all(feature = "fine-timer", target_os = "linux"))]
-pub use clock::BootClock;
-#[cfg(feature = "quanta")]
-pub use clock::QuantaClock;
 #[cfg(feature = "keyed")]
 pub use keyed::{
     AsKeyedLimiter, KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
@@ -269,7 +265,7 @@ pub use {
     bucket::{Bucket, Capped, Ticket, Uncapped},
     builder::Builder,
     class::{ClassSnapshot, Share},
-    clock::{Clock, ManualClock, TokioClock},
+    clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
     error::{

@@ -94,7 +94,7 @@ fn contenders() -> Vec<Contender> {
         }),
     ];
     #[cfg(feature = "quanta")]
-    all.push(refused("`try_acquire`, quanta clock", empty().clock(tollgate::QuantaClock::new()), try_acquire));
+    all.push(refused("`try_acquire`, quanta clock", empty().clock(tollgate::clock::QuantaClock::new()), try_acquire));
     #[cfg(feature = "distributed")]
     {
         let leased = || ample().distributed(tollgate::distributed::MemoryStore::new());

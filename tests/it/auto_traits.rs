@@ -7,7 +7,7 @@ use tollgate::*;
 assert_traits! {
     // Send Sync Unpin
     yes yes yes: Limiter, Builder, Quota, Bucket, Bucket<Capped>, Ticket, Uncapped, Capped, Grant<'static>, OwnedGrant,
-        ManualClock, TokioClock, Snapshot, QuotaSnapshot, DryRunSnapshot, Which<'static>, AnyLimiter, Class, ClassSnapshot, Share,
+        ManualClock, clock::TokioClock, Snapshot, QuotaSnapshot, DryRunSnapshot, Which<'static>, AnyLimiter, Class, ClassSnapshot, Share,
         Grant<'static, Class>, OwnedGrant<Class>, Join<'static, 2>, Join<'static, 2, Reservation<'static, 2>>,
         Join<'static, 2, [Grant<'static, AnyLimiter>; 2], AnyLimiter>, BadQuota, Bound, ConfigError, ConsumeError,
         Denied, JoinError, ParseQuotaError, QuotaConflict, Refused, ReleaseError, TryAcquireError,
@@ -73,7 +73,7 @@ mod features {
             KeyedGrant<'static, String, RandomState>, OwnedKeyedGrant<String, RandomState>, Adaptive<KeyOf<String>>,
             DistributedKeyedLimiter<String>, DistributedKeyedBuilder<String>, DistributedKeyedGrant<String>,
             DistributedKeyedSnapshot,
-            QuantaClock, MemoryStore, SharedBucket, SharedDemand, QuotaTerms, LeaseRequest, LeaseGrant, ClassDemand,
+            tollgate::clock::QuantaClock, MemoryStore, SharedBucket, SharedDemand, QuotaTerms, LeaseRequest, LeaseGrant, ClassDemand,
             ClassReport, Outage, StoreCounters, StoreSnapshot, StoreError, Missing, ReplyKind, Breaker, BreakerSnapshot,
             Circuit, PacedStream<Receiver<u8>>, WithGrants<Receiver<u8>>, PacedSink<Sender<u8>, u8>,
             PacedIo<::tokio::net::TcpStream>, RefusedItem<u8>, PacedSinkError<u8>, Meter, Meter<KeyedLimiter<String>>,
@@ -86,7 +86,7 @@ mod features {
     #[cfg(target_os = "linux")]
     mod linux {
         use crate::assert_traits::assert_traits;
-        assert_traits! { yes yes yes: tollgate::BootClock; }
+        assert_traits! { yes yes yes: tollgate::clock::BootClock; }
     }
 }
 

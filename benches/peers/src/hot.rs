@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use tollgate::{Builder, Limiter, QuantaClock, Quota};
+use tollgate::clock::QuantaClock;
+use tollgate::{Builder, Limiter, Quota};
 
 /// So many per second that no call is refused.
 const PLENTY: u32 = 1_000_000_000;

@@ -4,7 +4,8 @@ use super::clocks::at;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, sleep};
-use tollgate::{Clock, Limiter, Quota, TokioClock};
+use tollgate::clock::TokioClock;
+use tollgate::{Clock, Limiter, Quota};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -116,7 +116,7 @@ async fn a_thread_that_waits_for_the_fine_timer_sleeps() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn waiters_are_served_under_the_clock_that_counts_suspension() {
-    use tollgate::BootClock;
+    use tollgate::clock::BootClock;
     let quota = Quota::per_second(1_000).burst(1).initial(0);
     let limiter = Limiter::builder().quota(quota).clock(BootClock::new()).build().unwrap();
     let before = BootClock::new().now();

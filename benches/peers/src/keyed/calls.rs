@@ -10,7 +10,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-use tollgate::{KeyedBuilder, KeyedLimiter, QuantaClock, Quota};
+use tollgate::clock::QuantaClock;
+use tollgate::{KeyedBuilder, KeyedLimiter, Quota};
 
 const KEYS: u64 = 1_000_000;
 /// A token comes back each minute, so that every key owes tokens to the end. No round uses up the burst of the hot key.
