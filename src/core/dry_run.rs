@@ -247,14 +247,9 @@ impl DryRun {
             Some(Entry::Passed { cost, .. } | Entry::Waiting { cost, .. }) if !self.supply.is_straight() => *cost,
             _ => return self.supply.scheduled(end),
         };
-        if self.supply.may_use_position(self.largest) {
-            let mut scratch = self.scratch.take().unwrap_or_else(|| self.supply.clone());
-            scratch.clone_from(&self.supply);
-            let at = scratch.scheduled_behind(self.supply.claimed().wrapping_add(front), self.largest, end);
-            self.scratch = Some(scratch);
-            if at.is_some() {
-                return at;
-            }
+        let front = self.supply.claimed().wrapping_add(front);
+        if let Some(at) = self.supply.scheduled_behind(&mut self.scratch, front, self.largest, end) {
+            return Some(at);
         }
         if let Ahead::Stale = self.ahead {
             let mut supply = self.supply.clone();
@@ -374,10 +369,5 @@ fn cover(supply: &mut Supply, entry: &Entry) -> Option<()> {
             return Some(());
         }
     };
-    for _ in 0..count {
-        let ticket = supply.claimed().wrapping_add(cost);
-        supply.mint(supply.scheduled(ticket)?, Some(ticket));
-        supply.claim(cost);
-    }
-    Some(())
+    (0..count).try_for_each(|_| supply.serve_ahead(supply.claimed(), cost))
 }

@@ -38,9 +38,9 @@ impl Forecast {
         for waiter in waiters {
             #[cfg(test)]
             steps::count();
-            let ticket = self.base.wrapping_add(waiter.cost);
-            self.supply.mint(self.supply.scheduled(ticket)?, Some(ticket));
-            self.charge(waiter.cost + waiter.debt_after);
+            self.supply.serve_ahead(self.base, waiter.cost)?;
+            self.base = self.base.wrapping_add(waiter.cost);
+            self.charge(waiter.debt_after);
             self.until = waiter.number + 1;
         }
         Some(())
@@ -79,14 +79,11 @@ impl State {
     fn predict_by_position(&mut self, rovers: &Rovers, end: u64) -> Option<u64> {
         let (ticket, largest) = (self.front_ticket(rovers)?, self.queue.largest());
         // Claims that the last reading of the time has not seen are not in the bounds yet.
-        if !self.supply.may_use_position(largest) || self.supply.claimed() != self.base(rovers) {
+        if self.supply.claimed() != self.base(rovers) {
             return None;
         }
-        let mut scratch = self.rare().scratch.take().unwrap_or_else(|| self.supply.clone());
-        scratch.clone_from(&self.supply);
-        let at = scratch.scheduled_behind(ticket, largest, end);
-        self.rare().scratch = Some(scratch);
-        at
+        let scratch = &mut self.rare.get_or_insert_default().scratch;
+        self.supply.scheduled_behind(scratch, ticket, largest, end)
     }
 
     /// The supply as it will be once the last waiter has been granted, and the position in it at which the next claim

@@ -7,8 +7,7 @@ use crate::core::schedule::Schedule;
 impl Supply {
     /// The instant at which a claim that ends at `end` is granted behind a queue. The first claim of the queue ends at
     /// `front`, and no claim in it costs more than `largest`. `None` if the positions alone do not
-    /// decide. This leaves `self` at some intermediate instant: call it on a copy, and only
-    /// if [`may_use_position`](Self::may_use_position).
+    /// decide. `scratch` is a copy of any supply, or none, and is kept to be reused.
     ///
     /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. If
     /// this holds for all quotas, a claim is granted at the latest of these instants, whatever waits before it. A quota
@@ -24,8 +23,24 @@ impl Supply {
     ///   additional tokens in the comparison allow for rounding.
     ///
     /// A single quota is never full while a waiter waits for it. If it is stepped, a step must not overrun the limit.
-    pub(crate) fn scheduled_behind(&mut self, front: u64, largest: u64, end: u64) -> Option<u64> {
-        self.mint(self.scheduled(front)?, Some(front));
+    pub(crate) fn scheduled_behind(
+        &self,
+        scratch: &mut Option<Self>,
+        front: u64,
+        largest: u64,
+        end: u64,
+    ) -> Option<u64> {
+        if !self.may_use_position(largest) {
+            return None;
+        }
+        let ahead = scratch.get_or_insert_with(|| self.clone());
+        ahead.clone_from(self);
+        ahead.mint(ahead.scheduled(front)?, Some(front));
+        ahead.scheduled_by_position(largest, end)
+    }
+
+    /// The rest of [`scheduled_behind`](Self::scheduled_behind): the first claim is granted next.
+    fn scheduled_by_position(&self, largest: u64, end: u64) -> Option<u64> {
         if self.quotas.len() == 1 {
             return if self.may_use_position(largest) { self.scheduled(end) } else { None };
         }
@@ -46,9 +61,16 @@ impl Supply {
         self.scheduled(end)
     }
 
-    /// Whether [`scheduled_behind`](Self::scheduled_behind) may be able to decide, if no waiter costs more than
-    /// `largest`.
-    pub(crate) fn may_use_position(&self, largest: u64) -> bool {
+    /// Serves a claim of `cost` that begins at `base` ahead of time. `None` if no clock can tell when it passes.
+    pub(crate) fn serve_ahead(&mut self, base: u64, cost: u64) -> Option<()> {
+        let ticket = base.wrapping_add(cost);
+        self.mint(self.scheduled(ticket)?, Some(ticket));
+        self.claim(cost);
+        Some(())
+    }
+
+    /// Whether positions may be able to decide, if no waiter costs more than `largest`.
+    fn may_use_position(&self, largest: u64) -> bool {
         match &*self.quotas {
             [only] => only.is_gapless() || only.keeps_steps(largest),
             many => many.iter().all(Schedule::is_gapless),
