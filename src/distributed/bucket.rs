@@ -231,6 +231,9 @@ impl SharedBucket {
         let reach = exact(ask.rtt).saturating_mul(5) / 2;
         let reach = reach.clamp(HORIZON, LONGEST_HORIZON);
         let places = self.places(ask, now);
+        // What was saved up for a node that has not come, or whose claim has left, is not there any more.
+        self.note_places(&Node { first: before.first.min(exact(ask.first)), ..before }, &places);
+        self.cut(self.held);
         if known.is_some() && !is_repeat {
             self.take_back(ask, others + exact(ask.held));
         }

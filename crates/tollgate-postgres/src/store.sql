@@ -73,7 +73,7 @@ DECLARE
   is_other boolean;
   before bigint := 0; had bigint := 0; seen bigint := -1; granted bigint := 0; promised bigint := 0;
   queued_before bigint := 0; phase bigint := 0; at bigint;
-  has_first bigint := 0; since bigint := 0; expected bigint := 0; grace bigint := 0;
+  has_first bigint := 0; own_first bigint; since bigint := 0; expected bigint := 0; grace bigint := 0;
   reach bigint; places bigint := 0; placed_all bigint := 0; older bigint := 0; oldest bigint; oldest_first bigint;
   there bigint; span bigint; can bigint; given bigint := 0; wait bigint := 0; is_sent_away boolean;
   others bigint; half bigint; fair bigint; spare bigint; more bigint; tokens bigint; keep bigint;
@@ -253,6 +253,13 @@ BEGIN
             AND place.numbers[13] <= now + greatest(SLEEP, (now - place.numbers[12]) / 2)
         ) AS all_places;
     END IF;
+    -- What was saved up for a node that has not come, or whose claim has left, is not there any more.
+    own_first := least(has_first, first);
+    fill := CASE WHEN oldest IS NOT NULL
+      AND (own_first = 0 OR oldest < since OR oldest = since AND oldest_first > own_first)
+      THEN oldest_first ELSE own_first END;
+    most := greatest(burst - held, least(fill, burst), 0);
+    IF level > most THEN level := most; part := 0; END IF;
     IF known AND NOT is_repeat THEN
       -- Returned promises: the last ones are not promised any more; those that have later ones behind them can be promised
       -- anew.

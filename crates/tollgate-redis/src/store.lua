@@ -294,6 +294,14 @@ if not refused then
     end
   end
 
+  -- Records the tokens of all places, and up to how many tokens the bucket fills: those of the oldest place.
+  local function note_places(first, since)
+    placed, fill = all_first + first, first
+    if oldest and (first == 0 or oldest < since or oldest == since and oldest_first > first) then fill = oldest_first end
+  end
+  -- What was saved up for a node that has not come, or whose claim has left, is not there any more.
+  note_places(math.min(has_first, first), since)
+  cut(held)
   if mine and not is_repeat then
     -- Returned promises: the last ones are not promised any more; those that have later ones behind them can be promised anew.
     local minted = minted_number()
@@ -397,12 +405,7 @@ if not refused then
     grace = math.max(GRACE, math.floor(math.min(rtt, LONGEST_HORIZON) * 5 / 4))
   end
   if has_first > 0 then until_ = math.max(until_, expected + grace) end
-  placed = all_first + has_first
-  if oldest and (has_first == 0 or oldest < since or oldest == since and oldest_first > has_first) then
-    fill = oldest_first
-  else
-    fill = has_first
-  end
+  note_places(has_first, since)
 
   if leave then
     if mine then redis.call('HDEL', key, node) end

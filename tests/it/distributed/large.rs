@@ -5,7 +5,7 @@ use super::link::{Cut, Link, LostTime};
 use super::nodes::{Habits, behave, limiter, millis, nodes};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{MemoryStore, Outage};
+use tollgate::distributed::{LeaseRequest, MemoryStore, Outage, QuotaTerms};
 use tollgate::{Bound, ConsumeError, Limiter, Quota};
 
 #[tokio::test(start_paused = true)]
@@ -58,6 +58,30 @@ async fn a_claim_above_a_newer_burst_is_turned_away() {
     newer.wait(1).await.unwrap();
     let refused = timeout(millis(10_000), waiting).await.expect("it is turned away").unwrap();
     assert!(matches!(refused, Err(ConsumeError::TooLarge { cost: 10, most: 5, .. })), "{refused:?}");
+}
+
+/// Beside an allowance of 5 the bucket fills up to 10 for a claim of 10. Its node dies, or the claim leaves; then another node
+/// asks.
+#[test]
+fn tokens_saved_up_for_a_claim_that_is_gone_are_given_to_no_other() {
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(10), 0).unwrap();
+    for leaves in [false, true] {
+        let store = MemoryStore::new();
+        let mut keeper = LeaseRequest::new(1, 1, terms);
+        (keeper.ahead, keeper.minimum) = (5, 5);
+        assert_eq!(store.answer(&keeper, 1_000_000).unwrap().allowance, 5);
+        let mut large = LeaseRequest::new(2, 1, terms);
+        (large.want, large.first, large.useful) = (10, 10, 1 << 40);
+        assert_eq!(store.answer(&large, 1_000_000).unwrap().now, 0);
+        if leaves {
+            let gone = store.answer(&LeaseRequest::new(2, 2, terms), 2_000_000).unwrap();
+            assert_eq!(gone.remaining, 5, "at once");
+        }
+        let mut other = LeaseRequest::new(3, 1, terms);
+        (other.want, other.first) = (10, 1);
+        let answer = store.answer(&other, 2_000_000).unwrap();
+        assert_eq!((answer.now, answer.remaining), (1, 4), "{leaves}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
