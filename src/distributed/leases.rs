@@ -135,6 +135,11 @@ impl Lease {
         self.tokens - self.taken
     }
 
+    /// The instant at which its last token comes; `None` if that overflows the clock.
+    fn ends(&self) -> Option<u64> {
+        self.instant(self.left())
+    }
+
     /// How many of the remaining tokens have come by `now`.
     fn due_by(&self, now: u64) -> u64 {
         let Some(elapsed) = now.checked_sub(self.at) else { return 0 };
@@ -181,10 +186,9 @@ impl Leases {
         self.list.iter().filter(|lease| !lease.own).filter_map(|lease| lease.pace.rate()).all(|at| Some(at) == rate)
     }
 
-    /// The instant at which the last promised token comes.
+    /// The instant from which on no more promised tokens come. Tokens that are there may be behind promised ones.
     pub(crate) fn ends(&self) -> Option<u64> {
-        let last = self.list.iter().rev().find(|lease| !lease.own)?;
-        last.instant(last.left())
+        self.list.iter().filter(|lease| !lease.own).filter_map(Lease::ends).max()
     }
 
     pub(crate) fn keep_until(&mut self, until: u64, after: u64) {
@@ -351,9 +355,10 @@ impl Leases {
         self.list.iter().map(|lease| lease.last).max().unwrap_or(0)
     }
 
-    /// In how many microseconds the last promised token comes.
+    /// In how many microseconds the token with the number [`last`](Self::last) comes.
     pub(crate) fn rest(&self, now: u64) -> u64 {
-        self.ends().map_or(0, |ends| ends.saturating_sub(now) / 1_000)
+        let last = self.list.iter().max_by_key(|lease| lease.last).filter(|lease| lease.last > 0);
+        last.and_then(Lease::ends).map_or(0, |ends| ends.saturating_sub(now) / 1_000)
     }
 
     /// Gives up `tokens` of the last promised ones. Those that are there become spare. Of the others, returns how many one

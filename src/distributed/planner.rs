@@ -216,8 +216,9 @@ impl RefillPlanner {
     pub(crate) fn record_answer(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, elapsed: u64) -> bool {
         let sent = now.saturating_sub(elapsed);
         let is_lost = self.incarnation.is_lost(answer, sent);
-        let was_silent = answer.before == 0 && sent >= self.until;
-        let is_sound = !is_lost && (answer.before == self.acked || was_silent) || answer.before == ask.number;
+        // Also a node that leaves, if its request was carried out before and the answer was lost.
+        let is_forgotten = answer.before == 0 && (sent >= self.until || ask.leave);
+        let is_sound = !is_lost && (answer.before == self.acked || is_forgotten) || answer.before == ask.number;
         self.has_leapt = answer.before == 0 && self.incarnation.has_leapt(answer, now);
         self.incarnation.note(ask, answer, sent, now, self.terms.minted_in(self.reach()));
         self.acked = if ask.leave { 0 } else { ask.number };

@@ -268,3 +268,12 @@ fn refunded_tokens_beyond_the_limit_are_lost() {
     node.state.supply.refund(5, Stamp::default());
     assert_eq!((node.head(), node.state.leases().take_spares()), (3, 0));
 }
+
+#[test]
+fn tokens_at_once_behind_promised_ones_leave_the_instant_of_the_last_promise() {
+    let mut node = Node::new(Outage::Wait);
+    let leases = node.state.leases();
+    leases.push(Lease::new(5_000_000, Pace::AtOnce, 0, 3).up_to_number(8));
+    leases.push(Lease::new(1_000_000, Pace::AtOnce, 0, 2));
+    assert_eq!((leases.ends(), leases.last(), leases.rest(1_000_000)), (Some(5_000_000), 8, 4_000));
+}

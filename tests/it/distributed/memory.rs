@@ -149,6 +149,19 @@ async fn an_idle_node_returns_its_tokens_and_is_forgotten() {
 }
 
 /// Half of what is left is no whole token.
+/// The store has forgotten the node when the request comes again.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_leaves_while_the_answer_is_lost_has_lost_nothing() {
+    let store = MemoryStore::new();
+    let limiter = limiter(&store, Quota::per_day(1).burst(10));
+    limiter.wait(1).await.unwrap();
+    sleep(millis(400)).await;
+    store.lose_answers(1);
+    sleep(millis(5_000)).await;
+    let snapshot = store.snapshot();
+    assert_eq!((snapshot.outages, snapshot.nodes, snapshot.losses), (1, 0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_share_is_nothing_does_not_ask_for_it_again_and_again() {
     let store = MemoryStore::new();
