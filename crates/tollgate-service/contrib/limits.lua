@@ -14,6 +14,7 @@ core.register_action("limits", { "http-req" }, function(txn)
     headers["x-forwarded-for"] = { txn.f:src() }
     headers["x-forwarded-method"] = { txn.f:method() }
     headers["x-forwarded-uri"] = { txn.f:pathq() }
+    headers["x-forwarded-host"] = headers["host"]
     -- Longer than the longest `wait`, in milliseconds.
     local response = core.httpclient():get { url = service, headers = headers, timeout = 30000 }
     if response and response.status == 429 then

@@ -2,7 +2,7 @@
 
 use crate::fields::shortened;
 use crate::proto::{Descriptor, Entry};
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use std::net::IpAddr;
 
 /// The descriptors that a domain takes from an HTTP request.
@@ -46,23 +46,27 @@ impl Part {
     }
 
     fn of(&self, method: &Method, headers: &HeaderMap, peer: IpAddr) -> Option<String> {
-        let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        // A value that is not text counts too: otherwise one byte would get a client around its limit.
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let field = |name: &str| headers.get(name).map(text);
         match self {
-            Self::Header(name) => headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
+            Self::Header(name) => headers.get(name).map(text),
             Self::Address => {
-                let last = headers.get_all("x-forwarded-for").iter().next_back().and_then(|value| value.to_str().ok());
-                let last = last.and_then(|list| list.rsplit(',').next()).map(str::trim).filter(|text| !text.is_empty());
-                Some(last.map_or_else(|| peer.to_canonical().to_string(), str::to_owned))
+                let list = headers.get_all("x-forwarded-for").iter().next_back().map(text).unwrap_or_default();
+                match list.rsplit(',').next().map(str::trim) {
+                    Some(last) if !last.is_empty() => Some(last.to_owned()),
+                    _ => Some(peer.to_canonical().to_string()),
+                }
             }
             Self::Method => {
                 let forwarded = field("x-forwarded-method").or_else(|| field("x-original-method"));
-                Some(forwarded.unwrap_or(method.as_str()).to_owned())
+                Some(forwarded.unwrap_or_else(|| method.to_string()))
             }
             Self::Path => {
                 let uri = field("x-forwarded-uri").or_else(|| field("x-original-uri"))?;
                 uri.split(['?', '#']).next().map(str::to_owned)
             }
-            Self::Host => field("x-forwarded-host").or_else(|| field("host")).map(str::to_owned),
+            Self::Host => field("x-forwarded-host").or_else(|| field("host")),
             Self::Text(text) => Some(text.clone()),
         }
     }

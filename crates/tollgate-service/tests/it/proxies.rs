@@ -116,6 +116,9 @@ async fn check(proxy: Option<Proxy>) {
     }
     assert_eq!(get("/", "bob").send().await.unwrap().status(), 200, "another client");
     assert_eq!(get("/private/x?y", "cid").send().await.unwrap().status(), 429, "by path, method and address");
+    let forged = [("X-Forwarded-Uri", "/"), ("X-Forwarded-Method", "POST"), ("X-Forwarded-For", "192.0.2.1")];
+    let forged = forged.iter().fold(get("/private/x", "cid"), |request, (name, value)| request.header(*name, *value));
+    assert_eq!(forged.send().await.unwrap().status(), 429, "a client says nothing about itself");
     let post = client.post(format!("http://{}/private/x?y", proxy.address)).body("data");
     assert_eq!(post.send().await.unwrap().status(), 200);
     // Ten at once, for 20 per second, one at once: all of them wait and pass.
