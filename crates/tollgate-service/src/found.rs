@@ -25,10 +25,13 @@ impl Found<'_> {
     }
 }
 
+/// More than any limit has. Counters of 64 bits have room for a billion such requests.
+const MOST_COST: u64 = 1 << 32;
+
 /// Returns how many tokens a descriptor takes.
 pub(crate) fn cost(request: &RateLimitRequest, descriptor: &Descriptor) -> u64 {
     match &descriptor.hits_addend {
-        Some(hits) => hits.value,
+        Some(hits) => hits.value.min(MOST_COST),
         None => request.hits_addend.max(1).into(),
     }
 }

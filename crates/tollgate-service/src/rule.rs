@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-/// The longest key that is kept as it is, in bytes.
+/// The longest key that is kept as it is, in bytes, and the longest value in the name of a metric, in characters.
 const LONGEST_KEY: usize = 256;
 
 /// One level of a rule: a key, and which of its values match.
@@ -151,8 +151,8 @@ impl Rule {
         let mut name = vec![self.domain.to_string()];
         for (index, level) in self.levels.iter().enumerate() {
             let value = match entries {
-                Some(entries) if level.names_value => &entries[index].value,
-                _ => &level.value,
+                Some(entries) if level.names_value => entries[index].value.chars().take(LONGEST_KEY).collect(),
+                _ => level.value.clone(),
             };
             name.push(if value.is_empty() { level.key.clone() } else { format!("{}_{value}", level.key) });
         }

@@ -173,13 +173,17 @@ async fn proxies_ask_over_http_with_header_fields() {
     assert_eq!(check("/check", &posts).await.status(), 200);
     assert_eq!(check("/check", &[("X-Original-Method", "POST"), ("X-Original-URI", "/api/z")]).await.status(), 429);
     assert_eq!(check("/check", &[("X-Original-Method", "GET"), ("X-Original-URI", "/api/z")]).await.status(), 200);
+    let bytes = reqwest::header::HeaderValue::from_bytes(b"/api/\xff").unwrap();
+    let bytes = client.get(format!("http://{}/check", running.http)).header("X-Forwarded-Uri", bytes);
+    let answer = bytes.header("X-Forwarded-Method", "POST").send().await.unwrap();
+    assert_eq!(answer.status(), 429, "a path that is not text has a limit too");
 }
 
 #[tokio::test]
 async fn metrics_are_open_metrics_whatever_the_values_are() {
     let file = "{domain: \"d\\\"\\n\\\\\", descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}]}";
     let running = run(file).await;
-    for value in ["a", "a", "\"}\n\\ 1\n# EOF"] {
+    for value in ["a", "a", "\"}\n\\ 1\n# EOF", &"x".repeat(1 << 20)] {
         let mut request = request("d k=");
         request.domain = "d\"\n\\".into();
         request.descriptors[0].entries[0].value = value.into();
@@ -197,6 +201,7 @@ async fn metrics_are_open_metrics_whatever_the_values_are() {
         line.starts_with("# ") || line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok())
     };
     assert!(text.lines().all(is_sample), "{text}");
+    assert!(text.len() < 20_000, "the names of metrics have {} bytes", text.len());
 }
 
 /// Waits until as many requests wait for the value as `is_reached` says.
