@@ -4,7 +4,7 @@ use crate::key::{Key, hash};
 use crate::terms::{Outage, Terms};
 use std::fmt::Write;
 use std::time::Duration;
-use tollgate::distributed::{self, Stores};
+use tollgate::distributed::{self, QuotaTerms, Stores};
 use tollgate::{ConfigError, DistributedKeyedLimiter};
 #[cfg(feature = "postgres")]
 use tollgate_postgres::PostgresStore;
@@ -75,15 +75,17 @@ impl SharedStore {
         Err(unusable(&"this program was built without PostgreSQL: build it with --features postgres"))
     }
 
-    /// Returns what rules cannot be shared.
-    pub fn refuses(terms: &Terms) -> Option<&'static str> {
+    /// Returns why instances cannot share a rule.
+    pub fn refuses(terms: &Terms) -> Option<String> {
         if terms.classes.is_some() {
-            Some("values that share a limit by weight cannot be shared by several instances: remove `classes`")
-        } else if terms.limits.len() > 1 {
-            Some("several limits on one descriptor cannot be shared by several instances: keep one")
-        } else {
-            None
+            return Some("values that share a limit by weight cannot be shared: remove `classes`".to_owned());
         }
+        if terms.limits.len() > 1 {
+            return Some("several limits on one descriptor cannot be shared: keep one".to_owned());
+        }
+        let limit = terms.limits.first().filter(|limit| limit.requests > 0)?;
+        let error = QuotaTerms::of(&limit.quota(), 0).err()?;
+        Some(format!("this limit cannot be kept in a store: {error}"))
     }
 
     /// Makes the limiter of a rule. The limit is a part of its name, so that a changed limit begins anew.

@@ -97,6 +97,14 @@ fn what_no_store_shares_is_refused_by_name() {
             "several limits",
         ),
         ("all_or_nothing: true", "`all_or_nothing`"),
+        (
+            "descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1000003, burst: 9}}]",
+            "cannot be kept in a store",
+        ),
+        (
+            "descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1, burst: 999}}]",
+            "cannot be kept in a store",
+        ),
     ] {
         let problems = load_shared(&format!("{{domain: d, {file}}}"), &Meters::default()).unwrap_err();
         assert!(problems[0].line().contains(expected) && problems[0].place.is_some(), "{}", problems[0]);
