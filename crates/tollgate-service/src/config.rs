@@ -49,6 +49,8 @@ pub struct Options {
     pub merge_domains: bool,
     /// Whether several instances share the limits.
     pub is_shared: bool,
+    /// Whether all rules are in quota mode.
+    pub quota_mode: bool,
 }
 
 /// Reads a configuration.
@@ -151,8 +153,10 @@ impl Loader<'_> {
             self.notes.push(Problem::at(&rule.place, text));
             domain.all_or_nothing = true;
         }
-        if let Some(rule) = rules.iter().find(|rule| domain.all_or_nothing && rule.terms.quota) {
-            let text = "`quota_mode` lets one of several rules refuse, and `all_or_nothing` does not: choose one";
+        let is_quota = |rule: &&Arc<Rule>| rule.terms.quota || self.options.quota_mode;
+        if let Some(rule) = rules.iter().find(is_quota).filter(|_| domain.all_or_nothing) {
+            let text = "`quota_mode`, also as QUOTA_MODE, lets one of several rules refuse, and `all_or_nothing` does \
+                        not: choose one";
             self.problems.push(Problem::at(&rule.place, text));
         }
     }
@@ -205,8 +209,8 @@ impl Loader<'_> {
             Value::List(items) => items.as_slice(),
             _ => std::slice::from_ref(node),
         };
-        if items.len() > MOST_LIMITS {
-            let text = format!("a descriptor has at most {MOST_LIMITS} limits, and this one has {}", items.len());
+        if !(1..=MOST_LIMITS).contains(&items.len()) {
+            let text = format!("a list of limits has 1 to {MOST_LIMITS}, and this one has {}", items.len());
             self.problems.push(Problem::at(&node.place, text));
         }
         let known_problems = self.problems.len();

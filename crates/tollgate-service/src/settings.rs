@@ -93,7 +93,11 @@ impl Settings {
             grpc: env.address("GRPC_HOST", "GRPC_PORT", 8081)?,
             http: env.address("HOST", "PORT", 8080)?,
             page: env.page()?,
-            options: Options { merge_domains: env.flag("MERGE_DOMAIN_CONFIG")?, is_shared: store.is_some() },
+            options: Options {
+                merge_domains: env.flag("MERGE_DOMAIN_CONFIG")?,
+                is_shared: store.is_some(),
+                quota_mode: manner.quota,
+            },
             needs_rules: env.flag("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")?,
             state: env.text("STATE_FILE").map(PathBuf::from),
             drain: env.time("DRAIN_TIME", Duration::from_secs(30))?,

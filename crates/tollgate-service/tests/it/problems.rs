@@ -75,6 +75,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1}, classes: {a: 0}}",
         "3:71: a class is a value and its weight",
     ),
+    ("domain: d\ndescriptors:\n  - {key: k, rate_limit: []}", "3:26: a list of limits has 1 to 4, and this one has 0"),
     ("domain: d\nhttp:\n  - {k: heder X}", "3:9: `heder X` is no part of a request"),
 ];
 

@@ -1,6 +1,6 @@
 //! What the reference lacks: bursts, waiting, weights, several limits, all or nothing.
 
-use crate::asked::{ask, codes, load, passed, request, service};
+use crate::asked::{ask, codes, load, passed, request, service, sources};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance};
 use tollgate_service::bucket::Reason;
+use tollgate_service::config::{self, Options};
 use tollgate_service::meter::Meters;
 use tollgate_service::proto::UInt64Value;
 use tollgate_service::service::Service;
@@ -186,4 +187,8 @@ fn a_rule_that_waits_makes_its_domain_all_or_nothing_and_says_so() {
     let loaded = load(&[file], &Meters::default()).unwrap();
     assert!(loaded.rules.domains["d"].all_or_nothing);
     assert!(loaded.notes[0].line().starts_with("0.yaml:3:36: requests wait here, so domain `d` is `all_or_nothing`"));
+    // A request would pass with no token, because not all of its rules refuse.
+    let options = Options { quota_mode: true, ..Options::default() };
+    let problems = config::load(&sources(&[file]), options, &Meters::default()).unwrap_err();
+    assert!(problems[0].line().contains("QUOTA_MODE"), "{problems:?}");
 }
