@@ -40,7 +40,8 @@ fn read_path(path: &Path) -> Result<Vec<Arc<Source>>, Problem> {
 fn is_config(path: &Path) -> bool {
     let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
     let is_yaml = path.extension().is_some_and(|end| end == "yaml" || end == "yml");
-    is_yaml && !is_hidden && path.is_file()
+    // A link to nothing is a problem: without its file the requests of a domain would pass.
+    is_yaml && !is_hidden && !path.is_dir()
 }
 
 fn read_file(path: &Path) -> Result<Arc<Source>, Problem> {

@@ -31,11 +31,15 @@ Without a path, the files are those of the directory $RUNTIME_ROOT/$RUNTIME_SUBD
 Settings come from the environment: GRPC_HOST, GRPC_PORT, HOST, PORT, LOG_LEVEL, LOG_FORMAT and others; see README.md.
 ";
 
+/// The most problems that are printed with their line of the file, which takes longer the larger the file is.
+const MOST_SHOWN: usize = 100;
+
 /// The settings of a demo, which other machines cannot reach.
 const DEMO_SETTINGS: [(&str, &str); 3] = [("HOST", "127.0.0.1"), ("GRPC_HOST", "127.0.0.1"), ("PAGE_PORT", "8082")];
 
 fn main() -> ExitCode {
-    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     let is_check = arguments.first().is_some_and(|first| first == "check");
     if is_check {
         arguments.remove(0);
@@ -169,7 +173,9 @@ fn fail(error: &str) -> ExitCode {
 }
 
 fn report(problems: &[Problem]) -> ExitCode {
-    problems.iter().for_each(|problem| eprintln!("error: {problem}\n"));
+    let (first, more) = problems.split_at(problems.len().min(MOST_SHOWN));
+    first.iter().for_each(|problem| eprintln!("error: {problem}\n"));
+    more.iter().for_each(|problem| eprintln!("error: {}", problem.line()));
     match problems.len() {
         1 => eprintln!("1 problem"),
         count => eprintln!("{count} problems"),

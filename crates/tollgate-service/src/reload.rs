@@ -8,6 +8,7 @@ use crate::problem::{Problem, Source};
 use crate::rule::{Level, Rule};
 use crate::rules::Rules;
 use crate::service::Service;
+use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -26,13 +27,10 @@ pub struct Reloader {
     paths: Vec<PathBuf>,
     options: Options,
     needs_rules: bool,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Debug, Default)]
-struct Seen {
-    sources: Vec<Arc<Source>>,
-    problems: Vec<Problem>,
+    /// The files as they were read last.
+    sources: Mutex<Vec<Arc<Source>>>,
+    /// What is wrong with them. The page reads it without a lock: a large file takes seconds to read.
+    problems: ArcSwap<Vec<Problem>>,
 }
 
 impl Reloader {
@@ -47,8 +45,8 @@ impl Reloader {
     ) -> Self {
         add(&service.totals.loads, 1);
         health.lack_rules(needs_rules && service.rules.load().domains.is_empty());
-        let seen = Mutex::new(Seen { sources, problems: Vec::new() });
-        Self { service, health, paths, options, needs_rules, seen }
+        let (sources, problems) = (Mutex::new(sources), ArcSwap::default());
+        Self { service, health, paths, options, needs_rules, sources, problems }
     }
 
     /// Looks at the files each second, for ever.
@@ -66,24 +64,24 @@ impl Reloader {
     /// Looks at the files, and takes them over if they have changed and have no problem.
     pub fn look(&self) {
         let read = files::read(&self.paths);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = match read {
-            Ok(sources) if sources == seen.sources => return,
+            Ok(sources) if sources == *known => return,
             Ok(sources) => {
                 let loaded = config::load(&sources, self.options, &self.service.meters);
-                seen.sources = sources;
+                *known = sources;
                 loaded
             }
-            Err(problems) if problems == seen.problems => return,
+            Err(problems) if problems == **self.problems.load() => return,
             Err(problems) => {
                 // The same contents count again when they are back.
-                seen.sources = Vec::new();
+                known.clear();
                 Err(problems)
             }
         };
         match loaded {
             Ok(Loaded { rules, notes }) => {
-                seen.problems = Vec::new();
+                self.problems.store(Arc::default());
                 self.service.totals.problems.store(0, Ordering::Relaxed);
                 notes.iter().for_each(|note| tracing::info!("{}", note.line()));
                 tracing::info!(domains = rules.domains.len(), rules = rules.all.len(), "the configuration has changed");
@@ -95,14 +93,14 @@ impl Reloader {
                 for problem in &problems {
                     tracing::error!("the configuration stays as it was: {}", problem.line());
                 }
-                seen.problems = problems;
+                self.problems.store(Arc::new(problems));
             }
         }
     }
 
     /// Returns what is wrong with the files as they are now.
-    pub fn problems(&self) -> Vec<Problem> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).problems.clone()
+    pub fn problems(&self) -> Arc<Vec<Problem>> {
+        self.problems.load_full()
     }
 
     fn take_over(&self, rules: Rules) {

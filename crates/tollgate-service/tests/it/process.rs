@@ -1,7 +1,9 @@
 //! The program itself: its arguments, its errors, and its end.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -70,6 +72,8 @@ fn what_cannot_start_says_why_in_one_line() {
         let output = program().arg(argument).env(name, value).output().unwrap();
         assert!(!output.status.success() && said(&output).contains(expected), "{}", said(&output));
     }
+    let output = program().arg(OsStr::from_bytes(b"\xff")).output().unwrap();
+    assert!(said(&output).contains("there is no such file"), "{}", said(&output));
     for argument in ["--help", "--version"] {
         assert!(program().arg(argument).output().unwrap().status.success());
     }

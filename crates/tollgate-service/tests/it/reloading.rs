@@ -78,9 +78,14 @@ async fn a_reload_keeps_levels_and_a_bad_file_changes_nothing() {
     assert_eq!((loads(), reloader.problems().len()), ((3, 1), 0));
     assert_eq!(passed(&service, "b k=w", 5).await, 2, "another limit begins anew");
 
+    fs::remove_file(directory.0.join("b.yaml")).unwrap();
+    std::os::unix::fs::symlink("nowhere", directory.0.join("b.yaml")).unwrap();
+    reloader.look();
+    assert_eq!(loads(), (3, 2), "a link to nothing takes no limit away");
+
     fs::remove_dir_all(&directory.0).unwrap();
     reloader.look();
-    assert_eq!(loads(), (3, 2));
+    assert_eq!(loads(), (3, 3));
     assert!(reloader.problems()[0].line().contains("there is no such file or directory"));
     assert_eq!(passed(&service, "a k=w", 5).await, 3);
 }
