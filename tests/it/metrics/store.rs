@@ -10,7 +10,7 @@ use tollgate::{ConsumeError, Limiter, Quota};
 
 #[tokio::test(start_paused = true)]
 async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {
-    let store = MemoryStore::new();
+    let store = MemoryStore::new().quota_version(3);
     store.set_latency(Duration::from_millis(5));
     let quota = Quota::per_second(10).burst(40);
     let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
@@ -24,15 +24,22 @@ async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {
     let within = |bound| values.counter(&format!("store_round_trips_total{{key=api,le={bound}}}"));
     assert_eq!(["0.005", "0.01", "+Inf"].map(within), [0, snapshot.round_trips, snapshot.round_trips]);
     assert_eq!(values.gauge("store_level_tokens{key=api}"), snapshot.level as f64);
-    assert_eq!((snapshot.level, snapshot.next_token, snapshot.quota_version), (10, Duration::ZERO, 0));
+    assert_eq!((snapshot.level, snapshot.next_token, snapshot.quota_version), (10, Duration::ZERO, 3));
+    assert_eq!(values.gauge("store_quota_version{key=api}"), 3.0);
     assert_eq!(values.gauge("store_allowance_tokens{key=api}"), snapshot.allowance as f64);
     assert_eq!(values.counter("store_errors_total{key=api,kind=out_of_memory}"), 0);
     assert_eq!((values.gauge("store_out{key=api}"), values.counter("store_outages_total{key=api}")), (0.0, 0));
     drop(limiter.consume(39).await.unwrap());
     let (snapshot, values) = (store.snapshot(), scrape(|| meter.publish()));
-    assert!(snapshot.level <= 0 && snapshot.sent_away > 0, "{snapshot:?}");
+    assert!(snapshot.level < 0 && snapshot.sent_away > 0, "{snapshot:?}");
     assert!(snapshot.next_token > Duration::ZERO && snapshot.next_token <= Duration::from_millis(400), "{snapshot:?}");
-    assert_eq!(values.gauge("store_next_token_seconds{key=api}"), snapshot.next_token.as_secs_f64());
+    let gauges = ["level_tokens", "next_token_seconds", "answer_age_seconds"];
+    let age = snapshot.answer_age.unwrap().as_secs_f64();
+    assert_eq!(
+        gauges.map(|name| values.gauge(&format!("store_{name}{{key=api}}"))),
+        [snapshot.level as f64, snapshot.next_token.as_secs_f64(), age]
+    );
+    assert!(age > 0.1, "the tokens came after their promise: {age}");
     assert_eq!(values.counter("store_sent_away_total{key=api}"), snapshot.sent_away);
     store.set_reachable(false);
     let waiting = tokio::spawn({
