@@ -6,9 +6,9 @@
 
 use prost::Message;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
+use tollgate::clock::TokioClock;
 use tollgate_service::bucket::Maker;
-use tollgate_service::clock::UnixClock;
 use tollgate_service::config::{self, Options};
 use tollgate_service::health::Health;
 use tollgate_service::json::{JsonRequest, JsonResponse};
@@ -49,7 +49,7 @@ async fn answer(requests: Vec<RateLimitRequest>) {
     let sources: Vec<_> = FILES.iter().enumerate().map(source).collect();
     let meters = Arc::<Meters>::default();
     let rules = config::load(&sources, Options::default(), &meters).unwrap().rules;
-    let maker = Maker { clock: UnixClock::starting_at(Duration::from_secs(1 << 30)), ..Maker::default() };
+    let maker = Maker { clock: TokioClock::at(UNIX_EPOCH + Duration::from_secs(1 << 30)), ..Maker::default() };
     let service = Arc::new(Service::new(rules, meters, Manner::default(), maker));
     let health = Health::default();
     let reloader = Reloader::new(Arc::clone(&service), health.clone(), Vec::new(), Options::default(), false, sources);

@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
+use tollgate::clock::TokioClock;
 use tollgate_service::bucket::Maker;
-use tollgate_service::clock::UnixClock;
 use tollgate_service::config::{self, Options};
 use tollgate_service::meter::Meters;
 use tollgate_service::metrics;
@@ -29,7 +29,7 @@ fuzz_target!(|data: (String, Vec<(u8, String)>)| {
     let most = most.map(|limit| u64::from(limit.burst.unwrap_or(limit.requests))).max();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let clock = UnixClock::starting_at(Duration::from_secs(1_767_225_610));
+        let clock = TokioClock::at(UNIX_EPOCH + Duration::from_secs(1_767_225_610));
         let domains: Vec<String> = loaded.rules.domains.keys().cloned().collect();
         let service = Service::new(loaded.rules, meters, Manner::default(), Maker { clock, ..Maker::default() });
         for (number, value) in &asked {

@@ -1,12 +1,12 @@
 //! The limiter of one rule: a bucket for each value, or one that the values share by weight.
 
-use crate::clock::{UnixClock, WindowClock};
 use crate::key::Key;
 use crate::store::SharedStore;
 use crate::terms::Terms;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tollgate::clock::{Clock, TokioClock};
 use tollgate::state::{KeyedState, LimiterState, StateError};
 use tollgate::{
     AnyLimiter, Bound, Class, ConfigError, ConsumeError, DistributedKeyedLimiter, JoinError, KeyedLimiter, Limiter,
@@ -39,15 +39,23 @@ pub enum Bucket {
 pub struct Maker {
     /// How many values a limiter keeps.
     pub most_values: u64,
-    /// The time.
-    pub clock: UnixClock,
+    /// The time of the system when the process starts, and tokio's clock from then on: if the system's clock is set, no
+    /// window moves.
+    pub clock: TokioClock,
     /// Where the tokens are; `None` for the memory of this process.
     pub store: Option<SharedStore>,
 }
 
 impl Default for Maker {
     fn default() -> Self {
-        Self { most_values: 1_000_000, clock: UnixClock::new(), store: None }
+        Self { most_values: 1_000_000, clock: TokioClock::at(SystemTime::now()), store: None }
+    }
+}
+
+impl Maker {
+    /// Returns the time since 1970.
+    pub fn now(&self) -> Duration {
+        self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 }
 
@@ -165,11 +173,6 @@ impl Bucket {
     }
 
     fn build(terms: &Terms, maker: &Maker, saved: Option<Saved>) -> Result<Self, ConfigError> {
-        let clock = WindowClock::new(maker.clock);
-        if saved.is_some() {
-            // The windows go on from where they were, which is not the time at which this limiter is built.
-            clock.start();
-        }
         let (mut keys, mut limiter_state) = (None, None);
         match saved {
             Some(Saved::Keys(state)) => keys = Some(state),
@@ -177,7 +180,7 @@ impl Bucket {
             None => {}
         }
         let quotas = terms.limits.iter().map(|limit| limit.quota());
-        let bucket = match &terms.classes {
+        Ok(match &terms.classes {
             None => {
                 let mut builder = quotas.fold(KeyedLimiter::builder(), |builder, quota| builder.quota(quota));
                 if let Some(most) = terms.max_waiting {
@@ -186,7 +189,7 @@ impl Bucket {
                 if let Some(state) = keys {
                     builder = builder.restore(state, SystemTime::now());
                 }
-                Self::Keys(builder.max_keys(maker.most_values).clock(clock.clone()).build()?)
+                Self::Keys(builder.max_keys(maker.most_values).clock(maker.clock.clone()).build()?)
             }
             Some(shares) => {
                 let mut builder = quotas.fold(Limiter::builder().classes(), |builder, quota| builder.quota(quota));
@@ -196,7 +199,7 @@ impl Bucket {
                 if let Some(state) = limiter_state {
                     builder = builder.restore(state, SystemTime::now());
                 }
-                let limiter = builder.clock(clock.clone()).build()?;
+                let limiter = builder.clock(maker.clock.clone()).build()?;
                 let class = |name: &str, weight: u32| limiter.class(name, Share::weight(weight.into()));
                 let classes = shares.weights.iter().map(|(value, weight)| Ok((key_of(value), class(value, *weight)?)));
                 let classes = classes.collect::<Result<_, ConfigError>>()?;
@@ -204,9 +207,7 @@ impl Bucket {
                 let others = class("(others)", shares.others)?;
                 Self::Classes { limiter, classes, others }
             }
-        };
-        clock.start();
-        Ok(bucket)
+        })
     }
 
     /// Checks that a limiter of these terms can be made.

@@ -97,10 +97,10 @@ impl Service {
                 }
                 Found::Limited(rule) if self.maker.store.is_some() && !rule.terms.refuses_all() => {
                     let key = rule.key(&descriptor.entries);
-                    let (wait, began) = (rule.terms.wait.unwrap_or_default(), self.maker.clock.now());
+                    let (wait, began) = (rule.terms.wait.unwrap_or_default(), self.maker.now());
                     let charged = rule.bucket(&self.maker).charge(&key, cost, wait).await;
                     if charged.is_ok() && !wait.is_zero() {
-                        let waited = self.maker.clock.now().saturating_sub(began);
+                        let waited = self.maker.now().saturating_sub(began);
                         rule.meter(&descriptor.entries, &self.meters).wait(waited);
                     }
                     statuses.push(self.charged(rule, descriptor, cost, charged, &mut tally));
@@ -136,7 +136,7 @@ impl Service {
     async fn charge_together(&self, claims: &[Claim<'_>], request: &RateLimitRequest) -> Option<(usize, Refusal)> {
         // The shortest patience holds: a client of that rule has given up then.
         let wait = claims.iter().filter_map(|claim| claim.rule.terms.wait).min().unwrap_or_default();
-        let began = self.maker.clock.now();
+        let began = self.maker.now();
         let charged = match claims {
             [one] => {
                 let bucket = one.rule.bucket(&self.maker);
@@ -157,7 +157,7 @@ impl Service {
                 charge_all(&limiters, wait).await
             }
         };
-        let waited = self.maker.clock.now().saturating_sub(began);
+        let waited = self.maker.now().saturating_sub(began);
         for claim in claims {
             let meter = claim.rule.meter(&request.descriptors[claim.index].entries, &self.meters);
             if charged.is_ok() && claim.rule.terms.wait.is_some() {
@@ -171,7 +171,7 @@ impl Service {
     fn passes_outage(&self, rule: &Rule, refusal: &Refusal) -> bool {
         let is_away = refusal.reason == Reason::StoreAway;
         if is_away {
-            self.totals.note_outage(self.maker.clock.now());
+            self.totals.note_outage(self.maker.now());
         }
         is_away && rule.terms.outage == Outage::Allow
     }
@@ -316,7 +316,7 @@ impl Service {
         refusal: Option<&Refusal>,
     ) -> DescriptorStatus {
         if let (Code::OverLimit, Some(refusal), Some(refusals)) = (code, refusal, self.refusals.get()) {
-            refusals.note(rule, key, refusal.reason, self.maker.clock.now());
+            refusals.note(rule, key, refusal.reason, self.maker.now());
         }
         let number = match refusal {
             _ if rule.terms.limits.len() == 1 || rule.terms.refuses_all() => 0,
@@ -340,7 +340,7 @@ impl Service {
     fn until_reset(&self, limit: &Limit, left: u64, refusal: Option<&Refusal>) -> Span {
         let unit = limit.unit.seconds();
         match (limit.burst, refusal.and_then(|refusal| refusal.retry_after)) {
-            (None, _) => Span { seconds: (unit - self.maker.clock.now().as_secs() % unit) as i64, nanos: 0 },
+            (None, _) => Span { seconds: (unit - self.maker.now().as_secs() % unit) as i64, nanos: 0 },
             (Some(_), Some(wait)) => span(wait),
             (Some(burst), None) => {
                 let missing = u64::from(burst).saturating_sub(left);

@@ -8,7 +8,6 @@
 
 pub mod answer;
 pub mod bucket;
-pub mod clock;
 pub mod config;
 pub mod decide;
 pub mod demo;

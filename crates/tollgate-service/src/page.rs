@@ -51,7 +51,7 @@ impl Page {
     /// Creates the page of a service, which counts refused values from now on.
     pub fn new(service: Arc<Service>, health: Health, reloader: Arc<Reloader>) -> Self {
         service.refusals.get_or_init(Default::default);
-        let began = service.maker.clock.now();
+        let began = service.maker.now();
         Self { service, health, reloader, began, seen: Mutex::default() }
     }
 
@@ -86,7 +86,7 @@ impl Page {
     /// Returns what the page shows, as JSON that is at most a second old.
     pub fn data(&self) -> String {
         let mut seen = self.seen();
-        let now = self.service.maker.clock.now();
+        let now = self.service.maker.now();
         if let Some((_, answer)) = seen.answer.as_ref().filter(|(at, _)| now < *at + FRESH) {
             return answer.clone();
         }

@@ -84,7 +84,7 @@ impl SharedStore {
             return Some("several limits on one descriptor cannot be shared: keep one".to_owned());
         }
         let limit = terms.limits.first().filter(|limit| limit.requests > 0)?;
-        let error = QuotaTerms::of(&limit.quota(), 0).err()?;
+        let error = QuotaTerms::of(&limit.shared_quota(), 0).err()?;
         Some(format!("this limit cannot be kept in a store: {error}"))
     }
 
@@ -125,7 +125,7 @@ fn build(
     most_values: u64,
 ) -> Result<DistributedKeyedLimiter<Key>, ConfigError> {
     let builder = DistributedKeyedLimiter::builder_by(stores, move |key: &Key| name(&prefix, key));
-    let builder = builder.quota(terms.limits[0].quota()).max_keys(most_values);
+    let builder = builder.quota(terms.limits[0].shared_quota()).max_keys(most_values);
     match terms.max_waiting {
         Some(most) => builder.max_waiting(most.into()).build(),
         None => builder.build(),

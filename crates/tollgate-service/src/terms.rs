@@ -81,12 +81,18 @@ impl Terms {
 }
 
 impl Limit {
-    /// Returns the limit as a quota.
-    pub fn quota(&self) -> Quota {
+    /// Returns the limit as a quota of a store, whose windows begin at multiples of the unit since 1970 in any case.
+    pub fn shared_quota(&self) -> Quota {
         let quota = Quota::new(self.requests.into(), Duration::from_secs(self.unit.seconds()));
         match self.burst {
             Some(burst) => quota.burst(burst.into()),
             None => quota.stepped(),
         }
+    }
+
+    /// Returns the limit as a quota of this process. Its windows begin at multiples of the unit since 1970.
+    pub fn quota(&self) -> Quota {
+        let quota = self.shared_quota();
+        if self.burst.is_some() { quota } else { quota.from_epoch() }
     }
 }

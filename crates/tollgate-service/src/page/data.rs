@@ -42,7 +42,7 @@ pub fn answer(
     problems: &[Problem],
     began: Duration,
 ) -> Value {
-    let now = service.maker.clock.now();
+    let now = service.maker.now();
     let rules = service.rules.load();
     let overrides = service.overrides.all();
     let mut shown = shown(rules.all.iter().chain(&overrides), history);

@@ -117,7 +117,7 @@ pub struct History {
 impl History {
     /// Takes over what the counters of a service say now.
     pub fn look(&mut self, service: &Service) {
-        let minute = service.maker.clock.now().as_secs() / 60;
+        let minute = service.maker.now().as_secs() / 60;
         let passed = minute.saturating_sub(self.minute).min(MINUTES as u64) as usize;
         self.rows.values_mut().chain([&mut self.total]).for_each(|row| row.turn(passed));
         self.minute = minute;

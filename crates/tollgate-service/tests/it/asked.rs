@@ -1,10 +1,10 @@
 //! A service with a configuration, and requests in one line: `domain key=value,key=value key=value`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
+use tollgate::clock::TokioClock;
 use tollgate_service::answer::Answer;
 use tollgate_service::bucket::Maker;
-use tollgate_service::clock::UnixClock;
 use tollgate_service::config::{self, Loaded, Options};
 use tollgate_service::meter::Meters;
 use tollgate_service::problem::{Problem, Source};
@@ -16,7 +16,7 @@ pub const NOW: Duration = Duration::from_secs(1_767_225_610);
 
 /// Makes limiters whose time is `unix`.
 pub fn maker(unix: Duration) -> Maker {
-    Maker { clock: UnixClock::starting_at(unix), ..Maker::default() }
+    Maker { clock: TokioClock::at(UNIX_EPOCH + unix), ..Maker::default() }
 }
 
 pub fn sources(files: &[&str]) -> Vec<Arc<Source>> {
