@@ -233,6 +233,10 @@ impl Loader<'_> {
                 level.names_value = level.is_open;
             }
         }
+        if terms.outage == Outage::Wait && terms.wait.is_none() {
+            let text = "`outage: wait` waits no longer than `wait` says: add a `wait`";
+            self.problems.push(Problem::at(&node.place, text));
+        }
         if self.problems.len() > known_problems {
             return None;
         }

@@ -103,6 +103,7 @@ impl Service {
                         let waited = self.maker.now().saturating_sub(began);
                         rule.meter(&descriptor.entries, &self.meters).wait(waited);
                     }
+                    let charged = charged.map_err(|refusal| self.named_outage(rule, refusal));
                     statuses.push(self.charged(rule, descriptor, cost, charged, &mut tally));
                 }
                 // These take no token that another rule's refusal would have to give back.
@@ -165,6 +166,15 @@ impl Service {
             }
         }
         charged.err().filter(|(number, refusal)| !self.passes_outage(claims[*number].rule, refusal))
+    }
+
+    /// A request that waits for a store that is away comes too late, and the reason is the store.
+    fn named_outage(&self, rule: &Rule, refusal: Refusal) -> Refusal {
+        let waited_for_store = rule.terms.outage == Outage::Wait && refusal.reason == Reason::TooLate;
+        match &self.maker.store {
+            Some(store) if waited_for_store && store.is_away() => Refusal { reason: Reason::StoreAway, ..refusal },
+            _ => refusal,
+        }
     }
 
     /// Returns true if the store is away and the rule lets requests pass then.

@@ -113,7 +113,7 @@ impl Rule {
         self.bucket.get_or_init(|| {
             let maker = self.maker(maker);
             let bucket = match &maker.store {
-                Some(store) => store.limiter(&self.title(), &self.terms, maker.most_values).map(Bucket::Shared),
+                Some(store) => store.limiter(self, maker.most_values).map(Bucket::Shared),
                 None => Bucket::new(&self.terms, &maker),
             };
             // The file was checked by making the limiter of each rule.

@@ -1,6 +1,7 @@
 //! The store that several instances share: Redis or PostgreSQL.
 
 use crate::key::{Key, hash};
+use crate::rule::Rule;
 use crate::terms::{Outage, Terms};
 use std::fmt::Write;
 use std::time::Duration;
@@ -88,15 +89,28 @@ impl SharedStore {
         Some(format!("this limit cannot be kept in a store: {error}"))
     }
 
+    /// Returns true if the store is away.
+    pub(crate) fn is_away(&self) -> bool {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.snapshot().is_out,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.snapshot().is_out,
+        }
+    }
+
     /// Makes the limiter of a rule. The limit is a part of its name, so that a changed limit begins anew.
-    pub(crate) fn limiter(
-        &self,
-        rule: &str,
-        terms: &Terms,
-        most_values: u64,
-    ) -> Result<DistributedKeyedLimiter<Key>, ConfigError> {
+    pub(crate) fn limiter(&self, rule: &Rule, most_values: u64) -> Result<DistributedKeyedLimiter<Key>, ConfigError> {
+        let terms = &rule.terms;
         let limit = &terms.limits[0];
-        let prefix = format!("{rule}|{}/{}|{:?}|", limit.requests, limit.unit.name(), limit.burst);
+        let mut prefix = String::new();
+        let levels = rule.levels.iter().flat_map(|level| [&*level.key, &*level.value]);
+        for part in [&*rule.domain].into_iter().chain(levels) {
+            encode(&mut prefix, part.as_bytes());
+            prefix.push('|');
+        }
+        // Writing to a string cannot fail.
+        let _ = write!(prefix, "{}/{}|{:?}|", limit.requests, limit.unit.name(), limit.burst);
         let outage = match terms.outage {
             Outage::Wait => distributed::Outage::Wait,
             Outage::Allow | Outage::Refuse => distributed::Outage::Fail,
@@ -132,10 +146,8 @@ fn build(
     }
 }
 
-/// Names a key in the store: the same in each instance, and different for different keys.
-fn name(prefix: &str, key: &Key) -> String {
-    let mut name = prefix.to_owned();
-    for byte in key.iter() {
+fn encode(name: &mut String, bytes: &[u8]) {
+    for byte in bytes {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' | b'/' | b'@' => {
                 name.push(*byte as char)
@@ -146,6 +158,12 @@ fn name(prefix: &str, key: &Key) -> String {
             }
         }
     }
+}
+
+/// Names a key in the store: the same in each instance, and different for different keys.
+fn name(prefix: &str, key: &Key) -> String {
+    let mut name = prefix.to_owned();
+    encode(&mut name, key);
     if name.len() > LONGEST_NAME {
         let hash = hash(name.as_bytes());
         name.truncate(LONGEST_NAME - hash.len());

@@ -62,6 +62,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, brust: 2}}",
         "3:38: a rate limit has no key `brust`: did you mean `burst`?",
     ),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, outage: wait, rate_limit: {unit: day, requests_per_unit: 1}}",
+        "3:40: `outage: wait` waits no longer than `wait` says",
+    ),
     ("domain: d\ndescriptors:\n  - {key: k, wait: 2s}", "3:20: `wait` is a part of a limit"),
     (
         "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}",

@@ -14,6 +14,7 @@ const FILE: &str = "{domain: d, descriptors: [\
     {key: window, rate_limit: {unit: year, requests_per_unit: 10}}, \
     {key: bucket, rate_limit: {unit: day, requests_per_unit: 10, burst: 5}}, \
     {key: strict, outage: refuse, rate_limit: {unit: year, requests_per_unit: 10}}, \
+    {key: patient, outage: wait, wait: 1s, rate_limit: {unit: year, requests_per_unit: 10}}, \
     {key: never, rate_limit: {unit: year, requests_per_unit: 0}}]}";
 
 async fn instance(url: &str, file: &str) -> Service {
@@ -45,15 +46,22 @@ async fn go_on_without(one: &Service) {
     let began = Instant::now();
     assert!(ask(one, "d window=new").await.passes(), "`outage: allow` is the default");
     assert_eq!(ask(one, "d strict=new").await.reason, Some(Reason::StoreAway));
+    assert_eq!(ask(one, "d patient=new").await.reason, Some(Reason::StoreAway), "after a second");
     assert!(!ask(one, "d never=v").await.passes());
     assert!(began.elapsed() < Duration::from_secs(30));
-    assert!(one.totals.store_away.load(std::sync::atomic::Ordering::Relaxed) >= 2);
+    assert!(one.totals.store_away.load(std::sync::atomic::Ordering::Relaxed) >= 3);
 }
 
 #[tokio::test]
 async fn instances_share_limits_in_redis_and_go_on_when_it_is_killed() {
     let Some(server) = redis_server::Server::start() else { return };
     let [one, _other] = share(&server.url()).await;
+    // Names that read alike are apart.
+    let rule = |domain: &str, key: &str| {
+        format!("{{domain: {domain}, descriptors: [{{key: {key}, rate_limit: {{unit: year, requests_per_unit: 1}}}}]}}")
+    };
+    let alike = instance(&server.url(), &format!("{}\n---\n{}", rule("a.b", "c"), rule("a", "b.c"))).await;
+    assert_eq!((passed(&alike, "a.b c=v", 2).await, passed(&alike, "a b.c=v", 2).await), (1, 1));
     drop(server);
     go_on_without(&one).await;
 }
