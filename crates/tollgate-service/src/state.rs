@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The levels of one rule.
 #[derive(Serialize, Deserialize)]
@@ -35,15 +35,18 @@ pub fn save(path: &Path, service: &Service) -> Result<usize, String> {
         .collect();
     let failed = |error: &dyn std::fmt::Display| format!("the levels cannot be saved in {}: {error}", path.display());
     let bytes = postcard::to_allocvec(&saved).map_err(|error| failed(&error))?;
-    let partial = path.with_extension("partial");
     let write = || {
-        let mut file = File::create(&partial)?;
+        let mut file = File::create(partial(path))?;
         file.write_all(&bytes)?;
         file.sync_all()?;
-        fs::rename(&partial, path)
+        fs::rename(partial(path), path)
     };
     write().map_err(|error| failed(&error))?;
     Ok(saved.len())
+}
+
+fn partial(path: &Path) -> PathBuf {
+    path.with_extension("partial")
 }
 
 /// Continues from the levels of a file, and removes it: levels count once. Rules with other limits begin anew.
@@ -53,6 +56,8 @@ pub fn save(path: &Path, service: &Service) -> Result<usize, String> {
 /// Returns one line that names the file and what is wrong with it.
 pub fn restore(path: &Path, service: &Service) -> Result<usize, String> {
     let failed = |error: &dyn std::fmt::Display| format!("the levels of {} are lost: {error}", path.display());
+    // A place where nothing can be saved is told at the start.
+    File::create(partial(path)).map_err(|error| failed(&error))?;
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
