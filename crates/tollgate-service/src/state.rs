@@ -5,6 +5,7 @@ use crate::rule::Level;
 use crate::service::Service;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -33,20 +34,23 @@ pub fn save(path: &Path, service: &Service) -> Result<usize, String> {
             Some(SavedRule { domain: rule.domain.to_string(), levels: rule.levels.clone(), bucket })
         })
         .collect();
-    let failed = |error: &dyn std::fmt::Display| format!("the levels cannot be saved in {}: {error}", path.display());
-    let bytes = postcard::to_allocvec(&saved).map_err(|error| failed(&error))?;
+    let bytes = postcard::to_allocvec(&saved).map_err(|error| unsaved(path, &error))?;
     let write = || {
         let mut file = File::create(partial(path))?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(partial(path), path)
     };
-    write().map_err(|error| failed(&error))?;
+    write().map_err(|error| unsaved(path, &error))?;
     Ok(saved.len())
 }
 
 fn partial(path: &Path) -> PathBuf {
     path.with_extension("partial")
+}
+
+fn unsaved(path: &Path, error: &dyn Display) -> String {
+    format!("the levels cannot be saved in {}: {error}", path.display())
 }
 
 /// Continues from the levels of a file, and removes it: levels count once. Rules with other limits begin anew.
@@ -55,9 +59,9 @@ fn partial(path: &Path) -> PathBuf {
 ///
 /// Returns one line that names the file and what is wrong with it.
 pub fn restore(path: &Path, service: &Service) -> Result<usize, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("the levels of {} are lost: {error}", path.display());
-    // A place where nothing can be saved is told at the start.
-    File::create(partial(path)).map_err(|error| failed(&error))?;
+    let failed = |error: &dyn Display| format!("the levels of {} are lost: {error}", path.display());
+    // A place where nothing can be saved, or removed, is told at the start.
+    File::create(partial(path)).and_then(|_| fs::remove_file(partial(path))).map_err(|error| unsaved(path, &error))?;
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),

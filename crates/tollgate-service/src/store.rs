@@ -91,11 +91,11 @@ impl SharedStore {
 
     /// Returns true if the store is away.
     pub(crate) fn is_away(&self) -> bool {
-        match self {
+        match *self {
             #[cfg(feature = "redis")]
-            Self::Redis(store) => store.snapshot().is_out,
+            Self::Redis(ref store) => store.snapshot().is_out,
             #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.snapshot().is_out,
+            Self::Postgres(ref store) => store.snapshot().is_out,
         }
     }
 
