@@ -75,9 +75,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap or 2<sup>48</sup>. With a
-    ///   distributed quota (feature `distributed`), the cost may also not exceed 16 bursts or the tokens minted
-    ///   in one minute, whichever is more.
+    /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap, [`max_cost`](crate::Builder::max_cost),
+    ///   the amount of a sliding quota, the burst of a distributed quota, or 2<sup>48</sup>.
     /// * [`Closed`](ConsumeError::Closed): the limiter is closed, or is closed during the wait.
     /// * [`QueueFull`](ConsumeError::QueueFull): `max_waiting` callers are already waiting.
     /// * [`NoRuntime`](ConsumeError::NoRuntime): the call would have to wait outside of a tokio runtime.
