@@ -47,18 +47,3 @@ fn everything_that_design_names_as_a_defence_exists() {
     }
     assert!(files > 15 && tests > 8, "the table was not found completely: {files} files, {tests} tests and plants");
 }
-
-/// The root package cannot depend on `tollgate-tower`, whose tests compile this program.
-#[test]
-fn the_programs_of_the_readme_for_other_features_are_those_that_tollgate_tower_compiles() {
-    let Ok(compiled) = fs::read_to_string("crates/tollgate-tower/README.md") else {
-        println!("NOT RUN: the published package has no other crates");
-        return;
-    };
-    let readme = fs::read_to_string("README.md").unwrap();
-    let programs: Vec<_> = readme.split("```").filter(|block| block.starts_with("rust,ignore\n")).collect();
-    assert_eq!(programs.len(), 1);
-    for program in programs {
-        assert!(compiled.contains(&format!("```{}```", program.replace("rust,ignore", "rust,no_run"))), "{program}");
-    }
-}
