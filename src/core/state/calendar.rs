@@ -1,12 +1,9 @@
 //! Calendar quotas: the wall clock is read under the lock, at most once a minute and when a period is about to begin.
 
-use super::{Arrival, Role, State};
+use super::{Role, State};
 use crate::clock::Time;
 use crate::core::calendar::{CalendarTime, Stamp};
-use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
-use crate::core::rovers::Rovers;
-use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::Verdict;
 
 /// What a limiter with a calendar quota keeps.
@@ -96,7 +93,13 @@ impl State {
 
     /// The word of a grant that is made now. With a calendar quota it tells the period, and with a sliding one alone, without
     /// a dry run, the instant.
+    #[inline]
     pub(crate) fn stamped(&mut self, word: u64) -> u64 {
+        if self.role.has_special_words() { self.stamped_specially(word) } else { word }
+    }
+
+    #[inline(never)]
+    fn stamped_specially(&mut self, word: u64) -> u64 {
         if !self.role.has_calendar() {
             let is_counted = self.role.has_sliding() && !self.role.has_dry_run();
             let stamp = Stamp::of_instant(self.supply.synced());
@@ -115,37 +118,6 @@ impl State {
         }
         self.supply.note_stamp(stamp);
         Verdict::stamped(word, stamp)
-    }
-
-    /// The answer to a call of `try_acquire` that a dry run, a calendar or a window concerns.
-    pub(super) fn try_acquire_specially(
-        &mut self,
-        rovers: &Rovers,
-        class: ClassId,
-        cost: u64,
-        now: u64,
-    ) -> Result<u64, TryAcquireError> {
-        let word = if self.role.has_dry_run() {
-            self.try_acquire_in_dry_run(rovers, cost, now)?
-        } else {
-            self.try_acquire_enforced(rovers, class, cost, now)?
-        };
-        Ok(self.stamped(word))
-    }
-
-    /// A claim arrives that a dry run, a calendar or a window concerns.
-    pub(super) fn arrive_specially(
-        &mut self,
-        rovers: &Rovers,
-        arrival: Arrival<'_>,
-        now: u64,
-    ) -> Result<Option<u64>, ConsumeError> {
-        let granted = if self.role.has_dry_run() {
-            self.arrive_in_dry_run(rovers, arrival, now)?
-        } else {
-            self.arrive_uncounted(rovers, arrival, now)?
-        };
-        Ok(granted.map(|word| self.stamped(word)))
     }
 
     /// The outcome of the front claim, with what a dry run, a calendar or a window adds.

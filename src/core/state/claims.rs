@@ -151,10 +151,12 @@ impl State {
         cost: u64,
         now: u64,
     ) -> Result<u64, TryAcquireError> {
-        if self.role.has_special_words() {
-            return self.try_acquire_specially(rovers, class, cost, now);
-        }
-        self.try_acquire_enforced(rovers, class, cost, now)
+        let word = if self.role.has_dry_run() {
+            self.try_acquire_in_dry_run(rovers, cost, now)?
+        } else {
+            self.try_acquire_enforced(rovers, class, cost, now)?
+        };
+        Ok(self.stamped(word))
     }
 
     /// Grants or denies `cost` tokens. A dry run does not learn of the call.
@@ -235,13 +237,13 @@ impl State {
         arrival: Arrival<'_>,
         now: u64,
     ) -> Result<Option<u64>, ConsumeError> {
-        let result = if self.role.has_special_words() {
-            self.arrive_specially(rovers, arrival, now)
+        let result = if self.role.has_dry_run() {
+            self.arrive_in_dry_run(rovers, arrival, now)
         } else {
             self.arrive_uncounted(rovers, arrival, now)
         };
         self.totals.refused += u64::from(result.is_err());
-        result
+        Ok(result?.map(|word| self.stamped(word)))
     }
 
     pub(super) fn arrive_uncounted(

@@ -54,8 +54,12 @@ impl<'a> World<'a> {
 fn history(seed: u64, with_joint: bool) -> Vec<(&'static str, u64)> {
     let mut random = Rng::with_seed(seed);
     let clock = ManualClock::new();
-    let mut quota = || Quota::per_second(random.u64(1..4) * 250).burst(random.u64(4..9));
-    let builder = Limiter::builder().quota(quota()).quota(quota()).clock(clock.clone());
+    let quota = |rate: u64, burst: u64| match seed % 2 {
+        0 => Quota::per_second(rate * 250).burst(burst),
+        _ => Quota::new(burst, MS * (burst * 4 / rate) as u32).sliding(),
+    };
+    let mut random_quota = || quota(random.u64(1..4), random.u64(4..9));
+    let builder = Limiter::builder().quota(random_quota()).quota(random_quota()).clock(clock.clone());
     let (limiter, full) = (builder.build().unwrap(), limiter(&clock, Quota::per_second(1_000_000)));
     let (limiter, full) = (&limiter, &full);
     let mut world = World { limiter, full, waiting: Vec::new(), granted: Vec::new(), seen: Vec::new() };
@@ -76,7 +80,7 @@ fn history(seed: u64, with_joint: bool) -> Vec<(&'static str, u64)> {
             8 | 9 => limiter.pause_for(span * MS),
             10 => limiter.resume(),
             11 if !world.waiting.is_empty() => drop(world.waiting.remove(some % world.waiting.len())),
-            12 => limiter.set_quota(0, Quota::per_second(tokens * 250).burst(more.max(4))).unwrap(),
+            12 => limiter.set_quota(0, quota(tokens, more.max(4))).unwrap(),
             _ => (0..span).for_each(|_| {
                 clock.advance(MS);
                 world.look();

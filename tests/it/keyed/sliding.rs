@@ -1,5 +1,6 @@
 //! Keys with sliding quotas: each is a limiter, has a live entry while its windows hold tokens, and is forgotten then.
 
+use std::mem::discriminant;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::spawn;
@@ -22,6 +23,11 @@ fn each_key_is_a_limiter() {
         let mut quotas: Vec<Quota> = (0..random.usize(1..3)).map(|_| random_quota(&mut random)).collect();
         let clock = ManualClock::new();
         let keyed = KeyedLimiter::<u64>::builder().clock(clock.clone()).shards(1);
+        // A parent that always has the tokens changes nothing but what is known of waits.
+        let parent =
+            Limiter::builder().quota(Quota::per_second(1 << 30).burst(1 << 40)).clock(clock.clone()).build().unwrap();
+        let has_parent = random.bool();
+        let keyed = if has_parent { keyed.parent(&parent) } else { keyed };
         let keyed = quotas.iter().fold(keyed, |keyed, quota| keyed.quota(*quota)).build().unwrap();
         let limiters = KEYS
             .map(|_| quotas.iter().fold(Limiter::builder(), |limiter, quota| limiter.quota(*quota)))
@@ -34,6 +40,7 @@ fn each_key_is_a_limiter() {
             match random.u8(0..16) {
                 0..4 => match (keyed.try_acquire(&key, cost), limiter.try_acquire(cost)) {
                     (Ok(own), Ok(grant)) => held.push((key, own, grant)),
+                    (Err(own), Err(error)) if has_parent => assert_eq!(discriminant(&own), discriminant(&error)),
                     (Err(own), Err(error)) => assert_eq!(own, error, "seed {seed}, step {step}"),
                     (own, grant) => panic!("seed {seed}, step {step}: {own:?}, {grant:?}"),
                 },
