@@ -10,7 +10,7 @@ use tollgate::clock::{Clock, TokioClock};
 use tollgate::state::{KeyedState, LimiterState, StateError};
 use tollgate::{
     AnyLimiter, Bound, Class, ConfigError, ConsumeError, DistributedKeyedLimiter, JoinError, KeyedLimiter, Limiter,
-    Quotas, Refused, Share, TryAcquireError, join,
+    QuotaSnapshot, Quotas, Refused, Share, TryAcquireError, join,
 };
 
 /// The most descriptors of one request that wait together.
@@ -286,12 +286,17 @@ impl Bucket {
 
     /// Returns the number of the limit that has the least left for a value.
     pub fn tightest(&self, key: &[u8]) -> usize {
-        let quotas = match self {
+        let quotas = self.quotas(key);
+        (0..quotas.len()).min_by_key(|&index| quotas[index].available).unwrap_or(0)
+    }
+
+    /// Returns the state of each limit for a value.
+    pub fn quotas(&self, key: &[u8]) -> Vec<QuotaSnapshot> {
+        match self {
             Self::Keys(limiter) => limiter.reported_quotas(key),
             Self::Shared(limiter) => limiter.reported_quotas(key),
             Self::Classes { limiter, .. } => limiter.snapshot().quotas,
-        };
-        (0..quotas.len()).min_by_key(|&index| quotas[index].available).unwrap_or(0)
+        }
     }
 
     /// Returns how many values are kept, and how many requests wait.

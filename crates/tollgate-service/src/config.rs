@@ -9,10 +9,11 @@ use crate::proxied::{Mapping, Part, no_part};
 use crate::rule::{Level, Rule};
 use crate::rules::{Domain, Node as RuleNode, Rules};
 use crate::store::SharedStore;
-use crate::terms::{Classes, Limit, Outage, Terms};
+use crate::terms::{Classes, Limit, Outage, Refill, Terms};
 use crate::yaml::{self, Node, Value, scalar};
 use std::sync::Arc;
 use std::time::Duration;
+use tollgate::Quota;
 
 const ROOT: &[&str] = &["domain", "descriptors", "all_or_nothing", "http"];
 #[rustfmt::skip]
@@ -26,8 +27,6 @@ const RATE_LIMIT: &[&str] = &[
     "unit", "requests_per_unit", "unlimited", "name", "replaces", "burst", "wait", "max_waiting", "classes", "weight",
     "sliding", "time_zone", "outage",
 ];
-/// Extensions for which this version has no limiter.
-const NOT_YET: [&str; 2] = ["sliding", "time_zone"];
 const MOST_LIMITS: usize = 4;
 /// A proxy gives up after some seconds, or minutes at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
@@ -270,11 +269,6 @@ impl Loader<'_> {
     /// Reads the extensions that concern all limits of a rule, which may be in the rule or beside it.
     fn waiting(&mut self, fields: &Fields<'_>, terms: &mut Terms, path: &mut Path) {
         let problems = &mut self.problems;
-        for name in NOT_YET {
-            if let Some(node) = fields.get(name) {
-                problems.push(Problem::at(&node.place, format!("this version does not have `{name}` yet: remove it")));
-            }
-        }
         if let Some(wait) = fields.time("wait", problems) {
             if wait > LONGEST_WAIT {
                 let place = &fields.get("wait").unwrap_or_else(|| unreachable!("it was read")).place;
@@ -333,11 +327,16 @@ impl Loader<'_> {
 
     fn limit(&mut self, limit: &Fields<'_>, beside: &Fields<'_>, count: usize, terms: &mut Terms) {
         let problems = &mut self.problems;
-        let place = |name: &str| limit.get(name).map_or_else(|| limit.place().clone(), |node| node.place.clone());
+        let place = |name: &str| {
+            let node = limit.get(name).or_else(|| beside.get(name));
+            node.map_or_else(|| limit.place().clone(), |node| node.place.clone())
+        };
         let is_unlimited = limit.flag("unlimited", problems);
         let unit = limit.text("unit", problems).map(|text| unit_of(text, &place("unit"), problems));
         let requests = limit.whole("requests_per_unit", problems);
         let burst = limit.whole("burst", problems).or_else(|| beside.whole("burst", problems));
+        let is_sliding = limit.flag("sliding", problems) || beside.flag("sliding", problems);
+        let zone = limit.text("time_zone", problems).or_else(|| beside.text("time_zone", problems));
         if is_unlimited {
             if unit.is_some() {
                 problems.push(Problem::at(&place("unit"), "a limit with `unlimited: true` has no `unit`: remove one"));
@@ -357,9 +356,21 @@ impl Loader<'_> {
         if burst == Some(0) {
             problems.push(Problem::at(&place("burst"), "a `burst` of 0 lets nothing pass: 1 is the smallest"));
         }
-        if let Some(unit) = unit {
-            terms.limits.push(Limit { requests, unit, burst });
-        }
+        let Some(unit) = unit else { return };
+        let refill = match (burst, is_sliding, zone) {
+            (None, false, None) => Refill::Windows,
+            (Some(burst), false, None) => Refill::Bucket(burst),
+            (None, true, None) => Refill::Sliding,
+            (None, false, Some(zone)) => match calendar(requests, unit, zone) {
+                Ok(quota) => Refill::Calendar(quota),
+                Err(error) => return problems.push(Problem::at(&place("time_zone"), error)),
+            },
+            _ => {
+                let text = "a limit has one of `burst`, `sliding` and `time_zone`: choose";
+                return problems.push(Problem::at(&place(if is_sliding { "sliding" } else { "time_zone" }), text));
+            }
+        };
+        terms.limits.push(Limit { requests, unit, refill });
     }
 }
 
@@ -369,6 +380,12 @@ fn unit_of(text: &str, place: &Place, problems: &mut Vec<Problem>) -> Option<Uni
         problems.push(Problem::at(place, format!("`{}` is no unit: write {}", shortened(text), units())));
     }
     unit
+}
+
+/// Returns the quota of the units that begin in a time zone.
+fn calendar(requests: u32, unit: Unit, zone: &str) -> Result<Quota, String> {
+    let quota: Quota = format!("{requests}/{}@UTC", unit.name()).parse().map_err(|error| format!("{error}"))?;
+    quota.in_time_zone(zone).map_err(|error| error.to_string())
 }
 
 fn units() -> String {

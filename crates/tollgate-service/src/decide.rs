@@ -4,12 +4,12 @@ use crate::answer::{Answer, Invalid, MOST_DESCRIPTORS, fields, passing, span};
 use crate::bucket::{MOST_JOINED, Reason, Refusal, charge_all};
 use crate::found::{Found, cost};
 use crate::meter::{Meter, add};
-use crate::proto::{Code, CurrentLimit, Descriptor, DescriptorStatus, RateLimitRequest, RateLimitResponse, Span};
+use crate::proto::{Code, CurrentLimit, Descriptor, DescriptorStatus, RateLimitRequest, RateLimitResponse};
 use crate::rule::Rule;
 use crate::rules::{Domain, Rules};
 use crate::service::Service;
 use crate::tally::Tally;
-use crate::terms::{Limit, Outage};
+use crate::terms::{Limit, Outage, Refill};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -305,7 +305,7 @@ impl Service {
         let (limit, near) = self.near(rule);
         add(&meter.over_limit, cost.saturating_sub(refusal.left));
         add(&meter.near_limit, refusal.left.min(limit.saturating_sub(near)));
-        if refusal.left > 0 && rule.terms.limits.iter().all(|limit| limit.burst.is_none()) {
+        if refusal.left > 0 && rule.terms.limits.iter().all(|limit| limit.refill.is_in_windows()) {
             // Another request may have taken it meanwhile.
             let _ = rule.bucket(&self.maker).try_charge(key, refusal.left);
         }
@@ -313,7 +313,7 @@ impl Service {
 
     /// Returns the limit of a rule, and the part of it from which tokens count as near the limit.
     fn near(&self, rule: &Rule) -> (u64, u64) {
-        let limit = rule.terms.limits.first().map_or(0, |limit| limit.burst.unwrap_or(limit.requests).into());
+        let limit = rule.terms.limits.first().map_or(0, |limit| limit.capacity().into());
         (limit, (limit as f64 * self.manner.near) as u64)
     }
 
@@ -328,12 +328,17 @@ impl Service {
         if let (Code::OverLimit, Some(refusal), Some(refusals)) = (code, refusal, self.refusals.get()) {
             refusals.note(rule, key, refusal.reason, self.maker.now());
         }
+        let limits = &rule.terms.limits;
         let number = match refusal {
-            _ if rule.terms.limits.len() == 1 || rule.terms.refuses_all() => 0,
-            Some(refusal) => refusal.limit,
+            _ if limits.len() == 1 || rule.terms.refuses_all() => 0,
+            Some(refusal) => refusal.limit.min(limits.len() - 1),
             None => rule.bucket(&self.maker).tightest(key),
         };
-        let limit = &rule.terms.limits[number.min(rule.terms.limits.len() - 1)];
+        let limit = limits[number];
+        let reset = match limit.refill {
+            Refill::Calendar(_) if !rule.terms.refuses_all() => rule.bucket(&self.maker).quotas(key)[number].more_in,
+            _ => None,
+        };
         DescriptorStatus {
             code: code as i32,
             current_limit: Some(CurrentLimit {
@@ -342,19 +347,21 @@ impl Service {
                 name: rule.terms.name.clone(),
             }),
             limit_remaining: u32::try_from(left).unwrap_or(u32::MAX),
-            duration_until_reset: Some(self.until_reset(limit, left, refusal)),
+            duration_until_reset: Some(span(reset.unwrap_or_else(|| self.until_reset(limit, left, refusal)))),
         }
     }
 
-    /// Returns the time until a window ends, in whole seconds as the reference does, or until a bucket is full.
-    fn until_reset(&self, limit: &Limit, left: u64, refusal: Option<&Refusal>) -> Span {
+    /// Returns the time until a window ends, in whole seconds as the reference does, until a request that is refused
+    /// would pass, or until all tokens are there.
+    fn until_reset(&self, limit: Limit, left: u64, refusal: Option<&Refusal>) -> Duration {
         let unit = limit.unit.seconds();
-        match (limit.burst, refusal.and_then(|refusal| refusal.retry_after)) {
-            (None, _) => Span { seconds: (unit - self.maker.now().as_secs() % unit) as i64, nanos: 0 },
-            (Some(_), Some(wait)) => span(wait),
-            (Some(burst), None) => {
+        match (limit.refill, refusal.and_then(|refusal| refusal.retry_after)) {
+            (Refill::Windows | Refill::Calendar(_), _) => Duration::from_secs(unit - self.maker.now().as_secs() % unit),
+            (_, Some(wait)) => wait,
+            (Refill::Sliding, None) => Duration::from_secs(unit),
+            (Refill::Bucket(burst), None) => {
                 let missing = u64::from(burst).saturating_sub(left);
-                span(Duration::from_secs_f64(missing as f64 * unit as f64 / f64::from(limit.requests.max(1))))
+                Duration::from_secs_f64(missing as f64 * unit as f64 / f64::from(limit.requests.max(1)))
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::meter::Meters;
 use crate::problem::{Place, Source};
 use crate::proto::{Entry, LimitOverride, Unit};
 use crate::rule::{Level, Rule};
-use crate::terms::{Limit, Terms};
+use crate::terms::{Limit, Refill, Terms};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -84,7 +84,7 @@ impl Overrides {
 impl Id {
     fn rule(&self, meters: &Meters) -> Rule {
         let level = |key: &String| Level { key: key.clone(), value: String::new(), is_open: true, names_value: false };
-        let limit = Limit { requests: self.requests, unit: self.unit, burst: None };
+        let limit = Limit { requests: self.requests, unit: self.unit, refill: Refill::Windows };
         let terms = Terms { limits: vec![limit], ..Terms::default() };
         let source = Arc::new(Source { name: "a request".to_owned(), text: String::new() });
         let place = Place { source, line: 1, column: 1, length: 1 };

@@ -110,7 +110,7 @@ impl SharedStore {
             prefix.push('|');
         }
         // Writing to a string cannot fail.
-        let _ = write!(prefix, "{}/{}|{:?}|", limit.requests, limit.unit.name(), limit.burst);
+        let _ = write!(prefix, "{}/{}|{:?}|", limit.requests, limit.unit.name(), limit.refill);
         let outage = match terms.outage {
             Outage::Wait => distributed::Outage::Wait,
             Outage::Allow | Outage::Refuse => distributed::Outage::Fail,

@@ -46,14 +46,34 @@ impl Outage {
 }
 
 /// A number of requests in a unit of time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The requests per unit. 0 refuses all.
     pub requests: u32,
     /// The unit.
     pub unit: Unit,
-    /// How many requests may pass at once, in a token bucket; `None` for windows of fixed length.
-    pub burst: Option<u32>,
+    /// When tokens come back.
+    pub refill: Refill,
+}
+
+/// When the tokens of a limit come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refill {
+    /// All at once, at each multiple of the unit since 1970.
+    Windows,
+    /// All at once, when a unit of the calendar begins in a time zone: this quota.
+    Calendar(Quota),
+    /// Evenly, into a bucket for this number of tokens.
+    Bucket(u32),
+    /// Each of them one unit after it was taken.
+    Sliding,
+}
+
+impl Refill {
+    /// Returns true if all tokens come back at once.
+    pub fn is_in_windows(self) -> bool {
+        matches!(self, Self::Windows | Self::Calendar(_))
+    }
 }
 
 /// The weights of the values of a descriptor.
@@ -81,18 +101,25 @@ impl Terms {
 }
 
 impl Limit {
+    /// Returns the most tokens that can be there.
+    pub fn capacity(&self) -> u32 {
+        if let Refill::Bucket(burst) = self.refill { burst } else { self.requests }
+    }
+
     /// Returns the limit as a quota of a store, whose windows begin at multiples of the unit since 1970 in any case.
     pub fn shared_quota(&self) -> Quota {
         let quota = Quota::new(self.requests.into(), Duration::from_secs(self.unit.seconds()));
-        match self.burst {
-            Some(burst) => quota.burst(burst.into()),
-            None => quota.stepped(),
+        match self.refill {
+            Refill::Windows => quota.stepped(),
+            Refill::Calendar(quota) => quota,
+            Refill::Bucket(burst) => quota.burst(burst.into()),
+            Refill::Sliding => quota.sliding(),
         }
     }
 
     /// Returns the limit as a quota of this process. Its windows begin at multiples of the unit since 1970.
     pub fn quota(&self) -> Quota {
         let quota = self.shared_quota();
-        if self.burst.is_some() { quota } else { quota.from_epoch() }
+        if self.refill == Refill::Windows { quota.from_epoch() } else { quota }
     }
 }

@@ -5,7 +5,7 @@ use crate::bucket::Reason;
 use crate::problem::Problem;
 use crate::rule::Rule;
 use crate::service::Service;
-use crate::terms::{Limit, Terms};
+use crate::terms::{Limit, Refill, Terms};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -130,9 +130,11 @@ fn reasons(refused: &[u64; Reason::ALL.len()]) -> Map<String, Value> {
 
 /// Returns the limits of a rule as people say them.
 fn limit(terms: &Terms) -> String {
-    let one = |Limit { requests, unit, burst, .. }: &Limit| match burst {
-        Some(burst) => format!("{requests} per {}, burst {burst}", unit.name()),
-        None => format!("{requests} per {}", unit.name()),
+    let one = |Limit { requests, unit, refill }: &Limit| match refill {
+        Refill::Windows => format!("{requests} per {}", unit.name()),
+        Refill::Calendar(quota) => quota.to_string(),
+        Refill::Bucket(burst) => format!("{requests} per {}, burst {burst}", unit.name()),
+        Refill::Sliding => format!("{requests} per {}, sliding", unit.name()),
     };
     let mut text = terms.limits.iter().map(one).collect::<Vec<_>>().join(" and ");
     if terms.limits.is_empty() {

@@ -68,8 +68,24 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     ("domain: d\ndescriptors:\n  - {key: k, wait: 2s}", "3:20: `wait` is a part of a limit"),
     (
-        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}",
-        "3:69: this version does not have `sliding` yet",
+        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1, time_zone: Mars/Phobos}}",
+        "3:71: there is no time zone `Mars/Phobos`",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, time_zone: ../UTC, rate_limit: {unit: day, requests_per_unit: 1}}",
+        "3:25: there is no time zone `../UTC`",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, burst: 2, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}",
+        "3:79: a limit has one of `burst`, `sliding` and `time_zone`",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1, burst: 2, time_zone: UTC}}",
+        "3:81: a limit has one of `burst`, `sliding` and `time_zone`",
+    ),
+    (
+        "domain: d\ndescriptors:\n  - {key: k, classes: {a: 1}, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}",
+        "3:43: this limit cannot be kept",
     ),
     (
         "domain: d\ndescriptors:\n  - {key: k, value: v, rate_limit: {unit: day, requests_per_unit: 1}, classes: {a: 1}}",

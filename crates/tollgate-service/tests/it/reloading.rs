@@ -96,6 +96,8 @@ async fn levels_survive_a_restart() {
     let rules = "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 3}}, \
                  {key: b, rate_limit: {unit: day, requests_per_unit: 3, burst: 3}}, \
                  {key: m, rate_limit: [{unit: year, requests_per_unit: 3}, {unit: day, requests_per_unit: 9, burst: 9}]}, \
+                 {key: s, rate_limit: {unit: day, requests_per_unit: 3, sliding: true}}, \
+                 {key: z, rate_limit: {unit: year, requests_per_unit: 3, time_zone: UTC}}, \
                  {key: c, classes: {v: 2}, rate_limit: {unit: year, requests_per_unit: 3}}, \
                  {key: other, rate_limit: {unit: year, requests_per_unit: LIMIT}}]}";
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -107,13 +109,13 @@ async fn levels_survive_a_restart() {
     let path = directory.0.join("levels");
     let service = start("3");
     assert_eq!(state::restore(&path, &service), Ok(0), "there is no file yet");
-    let asked = ["d k=v", "d b=v", "d m=v", "d c=v", "d other=v"];
+    let asked = ["d k=v", "d b=v", "d m=v", "d s=v", "d z=v", "d c=v", "d other=v"];
     for text in asked {
         assert_eq!(passed(&service, text, 2).await, 2, "{text}");
     }
-    assert_eq!(state::save(&path, &service), Ok(5));
+    assert_eq!(state::save(&path, &service), Ok(7));
     let service = start("4");
-    assert_eq!(state::restore(&path, &service), Ok(4));
+    assert_eq!(state::restore(&path, &service), Ok(6));
     for text in asked {
         let expected = if text == "d other=v" { 4 } else { 1 };
         assert_eq!(passed(&service, text, 9).await, expected, "{text}");

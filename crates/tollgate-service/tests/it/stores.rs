@@ -105,6 +105,8 @@ fn what_no_store_shares_is_refused_by_name() {
             "several limits",
         ),
         ("all_or_nothing: true", "`all_or_nothing`"),
+        ("descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}]", "sliding"),
+        ("descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, time_zone: UTC}}]", "calendar"),
         (
             "descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1000003, burst: 9}}]",
             "cannot be kept in a store",

@@ -44,6 +44,36 @@ async fn a_burst_is_a_token_bucket() {
     assert_eq!(passed(&service, "d k=v", 5).await, 1);
 }
 
+/// What is asked after each pause in seconds: how many of nine requests pass, and the seconds until the reset.
+type Asked = (u64, usize, i64);
+
+#[tokio::test(start_paused = true)]
+async fn tokens_come_back_when_the_limit_says() {
+    // It is 2026-01-01 00:00:10 UTC.
+    let table: [(&str, &[Asked]); 9] = [
+        ("unit: minute", &[(0, 3, 50), (49, 0, 1), (1, 3, 60)]),
+        ("unit: minute, sliding: true", &[(0, 3, 60), (59, 0, 1), (1, 3, 60)]),
+        ("unit: minute, sliding: true, wait: 1s", &[(0, 3, 60), (58, 0, 1), (1, 3, 60)]),
+        ("unit: day, time_zone: America/Los_Angeles", &[(0, 3, 28_790), (28_789, 0, 1), (1, 3, 86_400)]),
+        ("unit: day, time_zone: Asia/Kolkata, wait: 1s", &[(0, 3, 66_590), (66_588, 0, 2), (1, 3, 86_400)]),
+        ("unit: week, time_zone: UTC", &[(0, 3, 345_590), (345_590, 3, 604_800)]),
+        ("unit: month, time_zone: Asia/Tokyo", &[(0, 3, 31 * 86_400 - 32_410), (31 * 86_400 - 32_410, 3, 28 * 86_400)]),
+        ("unit: year, time_zone: UTC", &[(0, 3, 365 * 86_400 - 10), (365 * 86_400 - 10, 3, 365 * 86_400)]),
+        ("unit: day, time_zone: UTC, requests_per_unit: 0", &[(0, 0, 86_390)]),
+    ];
+    for (limit, asked) in table {
+        let limit = if limit.contains("unit: 0") { limit.to_owned() } else { format!("{limit}, requests_per_unit: 3") };
+        let service = service(&format!("{{domain: d, descriptors: [{{key: k, rate_limit: {{{limit}}}}}]}}"));
+        for &(pause, expected, reset) in asked {
+            advance(Duration::from_secs(pause)).await;
+            let first = ask(&service, "d k=v").await;
+            let passed = usize::from(first.passes()) + passed(&service, "d k=v", 8).await;
+            let said = first.response.statuses[0].duration_until_reset.unwrap();
+            assert_eq!((passed, said.seconds), (expected, reset), "{limit} after {pause} s");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn requests_wait_in_order_of_arrival_or_are_refused_at_once() {
     let service = waiting(", wait: 500ms");
