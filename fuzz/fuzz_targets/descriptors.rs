@@ -11,7 +11,6 @@ use tollgate::clock::TokioClock;
 use tollgate_service::bucket::Maker;
 use tollgate_service::config::{self, Options};
 use tollgate_service::health::Health;
-use tollgate_service::json::{JsonRequest, JsonResponse};
 use tollgate_service::meter::Meters;
 use tollgate_service::metrics;
 use tollgate_service::page::Page;
@@ -58,7 +57,7 @@ async fn answer(requests: Vec<RateLimitRequest>) {
         if let Ok(answer) = service.decide(request).await {
             assert_eq!(answer.response.statuses.len(), request.descriptors.len());
             assert_eq!(answer.passes(), answer.reason.is_none());
-            serde_json::to_string(&JsonResponse::from(&answer.response)).unwrap();
+            serde_json::to_string(&answer.response).unwrap();
         }
     }
     let metrics = metrics::text(&service);
@@ -72,7 +71,7 @@ async fn answer(requests: Vec<RateLimitRequest>) {
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     // Each line of JSON is a request; everything that is no JSON is one as protocol buffers.
     let lines = || bytes.split(|byte| *byte == b'\n');
-    let mut requests: Vec<_> = lines().filter_map(|line| JsonRequest::read(line).ok()).collect();
+    let mut requests: Vec<_> = lines().filter_map(|line| serde_json::from_slice::<RateLimitRequest>(line).ok()).collect();
     requests.extend(RateLimitRequest::decode(bytes));
     if !requests.is_empty() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

@@ -26,7 +26,7 @@ fuzz_target!(|data: (String, Vec<(u8, String)>)| {
         }
     };
     let most = loaded.rules.all.iter().flat_map(|rule| &rule.terms.limits);
-    let most = most.map(|limit| u64::from(limit.burst.unwrap_or(limit.requests))).max();
+    let most = most.map(|limit| u64::from(limit.capacity())).max();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let clock = TokioClock::at(UNIX_EPOCH + Duration::from_secs(1_767_225_610));

@@ -3,7 +3,6 @@
 use crate::answer::Answer;
 use crate::bucket::Reason;
 use crate::health::Health;
-use crate::json::{JsonRequest, JsonResponse};
 use crate::metrics;
 use crate::proto::{Code, DescriptorStatus, RateLimitRequest, Unit};
 use crate::proxied;
@@ -57,7 +56,7 @@ async fn write_metrics(State(shared): State<Shared>) -> Response {
 
 /// A request as JSON, and the answer as JSON, as in the reference.
 async fn json(State(shared): State<Shared>, body: Bytes) -> Response {
-    let request = match JsonRequest::read(&body) {
+    let request: RateLimitRequest = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => return problem(StatusCode::BAD_REQUEST, "Not a request", &error.to_string()),
     };
@@ -65,7 +64,7 @@ async fn json(State(shared): State<Shared>, body: Bytes) -> Response {
         Err(invalid) => problem(StatusCode::BAD_REQUEST, "Not a request", &invalid.to_string()),
         Ok(answer) => {
             let status = if answer.passes() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-            let body = serde_json::to_string(&JsonResponse::from(&answer.response)).unwrap_or_default();
+            let body = serde_json::to_string(&answer.response).unwrap_or_default();
             let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
             for field in &answer.response.response_headers_to_add {
                 if let (Ok(name), Ok(value)) = (field.key.parse::<http::HeaderName>(), field.value.parse()) {

@@ -17,7 +17,7 @@ mod found;
 pub mod grpc;
 pub mod health;
 pub mod http;
-pub mod json;
+mod json;
 pub mod key;
 pub mod meter;
 pub mod metrics;

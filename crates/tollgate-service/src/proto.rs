@@ -2,9 +2,15 @@
 //!
 //! The numbers of the fields are those of `envoy/service/ratelimit/v3/rls.proto` and
 //! `envoy/extensions/common/ratelimit/v3/ratelimit.proto`. Fields that are left out here are skipped when read.
+//! As JSON, a request with an unknown field is refused, its fields may be written as `hitsAddend` or `hits_addend`, and
+//! values of an answer that are 0 or empty are left out.
+
+use crate::json;
+use serde::{Deserialize, Serialize};
 
 /// `envoy.service.ratelimit.v3.RateLimitRequest`
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct RateLimitRequest {
     /// The domain, whose rules count.
     #[prost(string, tag = "1")]
@@ -14,11 +20,13 @@ pub struct RateLimitRequest {
     pub descriptors: Vec<Descriptor>,
     /// How many tokens each descriptor takes; 0 means 1.
     #[prost(uint32, tag = "3")]
+    #[serde(alias = "hits_addend", deserialize_with = "json::number")]
     pub hits_addend: u32,
 }
 
 /// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Descriptor {
     /// Keys and values, from the outermost to the innermost.
     #[prost(message, repeated, tag = "1")]
@@ -28,11 +36,13 @@ pub struct Descriptor {
     pub limit: Option<LimitOverride>,
     /// How many tokens this descriptor takes, in place of the request's number. It may be 0.
     #[prost(message, optional, tag = "3")]
+    #[serde(alias = "hits_addend", deserialize_with = "json::value")]
     pub hits_addend: Option<UInt64Value>,
 }
 
 /// `RateLimitDescriptor.Entry`
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Entry {
     /// The key.
     #[prost(string, tag = "1")]
@@ -43,13 +53,16 @@ pub struct Entry {
 }
 
 /// `RateLimitDescriptor.RateLimitOverride`
-#[derive(Clone, Copy, PartialEq, prost::Message)]
+#[derive(Clone, Copy, PartialEq, prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LimitOverride {
     /// The requests per unit.
     #[prost(uint32, tag = "1")]
+    #[serde(alias = "requests_per_unit", deserialize_with = "json::number")]
     pub requests_per_unit: u32,
     /// The unit.
     #[prost(enumeration = "Unit", tag = "2")]
+    #[serde(deserialize_with = "json::unit")]
     pub unit: i32,
 }
 
@@ -62,47 +75,60 @@ pub struct UInt64Value {
 }
 
 /// `envoy.service.ratelimit.v3.RateLimitResponse`
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RateLimitResponse {
     /// Whether the request passes.
     #[prost(enumeration = "Code", tag = "1")]
+    #[serde(serialize_with = "json::code")]
     pub overall_code: i32,
     /// One for each descriptor, in their order.
     #[prost(message, repeated, tag = "2")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub statuses: Vec<DescriptorStatus>,
     /// Header fields for the response to the client.
     #[prost(message, repeated, tag = "3")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub response_headers_to_add: Vec<HeaderValue>,
 }
 
 /// `RateLimitResponse.DescriptorStatus`
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct DescriptorStatus {
     /// Whether the descriptor is within its limit.
     #[prost(enumeration = "Code", tag = "1")]
+    #[serde(serialize_with = "json::code")]
     pub code: i32,
     /// The limit that counted, if there is one.
     #[prost(message, optional, tag = "2")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub current_limit: Option<CurrentLimit>,
     /// How many tokens are left.
     #[prost(uint32, tag = "3")]
+    #[serde(skip_serializing_if = "json::is_zero")]
     pub limit_remaining: u32,
     /// The time until the limit is full again.
     #[prost(message, optional, tag = "4")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "json::span")]
     pub duration_until_reset: Option<Span>,
 }
 
 /// `RateLimitResponse.RateLimit`
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct CurrentLimit {
     /// The requests per unit.
     #[prost(uint32, tag = "1")]
+    #[serde(skip_serializing_if = "json::is_zero")]
     pub requests_per_unit: u32,
     /// The unit.
     #[prost(enumeration = "Unit", tag = "2")]
+    #[serde(serialize_with = "json::unit_name")]
     pub unit: i32,
     /// The name of the limit, if it has one.
     #[prost(string, tag = "3")]
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub name: String,
 }
 
@@ -118,7 +144,7 @@ pub struct Span {
 }
 
 /// `envoy.config.core.v3.HeaderValue`
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, Serialize)]
 pub struct HeaderValue {
     /// The name of the field.
     #[prost(string, tag = "1")]
