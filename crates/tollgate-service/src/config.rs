@@ -1,19 +1,18 @@
 //! The configuration: from files to rules, with all problems at once.
 
+mod limit;
+
 use crate::bucket::Bucket;
 use crate::fields::{Fields, shortened};
 use crate::meter::Meters;
-use crate::problem::{Place, Problem, Source};
-use crate::proto::Unit;
+use crate::problem::{Problem, Source};
 use crate::proxied::{Mapping, Part, no_part};
 use crate::rule::{Level, Rule};
 use crate::rules::{Domain, Node as RuleNode, Rules};
 use crate::store::SharedStore;
-use crate::terms::{Classes, Limit, Outage, Refill, Terms};
+use crate::terms::{Outage, Terms};
 use crate::yaml::{self, Node, Value, scalar};
 use std::sync::Arc;
-use std::time::Duration;
-use tollgate::Quota;
 
 const ROOT: &[&str] = &["domain", "descriptors", "all_or_nothing", "http"];
 #[rustfmt::skip]
@@ -28,9 +27,6 @@ const RATE_LIMIT: &[&str] = &[
     "sliding", "time_zone", "outage",
 ];
 const MOST_LIMITS: usize = 4;
-/// A proxy gives up after some seconds, or minutes at most.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
-const MOST_WEIGHT: u32 = 1_000_000;
 
 /// A configuration that is free of problems.
 #[derive(Debug)]
@@ -107,8 +103,7 @@ impl Loader<'_> {
                 "domain `{}` is configured twice: join the files, or set MERGE_DOMAIN_CONFIG=true",
                 shortened(name)
             );
-            let place = fields.get("domain").map_or(fields.place(), |node| &node.place);
-            self.problems.push(Problem::at(place, text));
+            self.problems.push(Problem::at(fields.place_of("domain"), text));
         }
         let first_rule = self.rules.all.len();
         let mut domain = self.rules.domains.remove(name).unwrap_or_default();
@@ -169,7 +164,7 @@ impl Loader<'_> {
         let names_value = fields.flag("value_to_metric", problems);
         if share && !value.contains('*') {
             let text = "`share_threshold` is for values with `*`, which then share the limit";
-            problems.push(Problem::at(fields.get("share_threshold").map_or(fields.place(), |node| &node.place), text));
+            problems.push(Problem::at(fields.place_of("share_threshold"), text));
         }
         let Some(key) = key else {
             if matches!(node.value, Value::Map(_)) {
@@ -219,12 +214,12 @@ impl Loader<'_> {
             ..Terms::default()
         };
         let mut path = path.clone();
-        self.waiting(fields, &mut terms, &mut path);
+        limit::waiting(fields, &mut terms, &mut path.levels, &mut self.problems);
         for item in items {
             let limit = Fields::of(item, "a rate limit", RATE_LIMIT, &mut self.problems);
-            self.names(&limit, &mut terms);
-            self.waiting(&limit, &mut terms, &mut path);
-            self.limit(&limit, fields, items.len(), &mut terms);
+            limit::names(&limit, &mut terms, &mut self.problems);
+            limit::waiting(&limit, &mut terms, &mut path.levels, &mut self.problems);
+            limit::limit(&limit, fields, items.len(), &mut terms, &mut self.problems);
         }
         if fields.flag("detailed_metric", &mut self.problems) {
             for level in &mut path.levels {
@@ -249,145 +244,4 @@ impl Loader<'_> {
         }
         Some(Arc::new(Rule::new(&path.domain, path.levels, terms, node.place.clone(), self.meters)))
     }
-
-    fn names(&mut self, limit: &Fields<'_>, terms: &mut Terms) {
-        if let Some(name) = limit.text("name", &mut self.problems) {
-            terms.name = name.to_owned();
-        }
-        for item in limit.list("replaces", &mut self.problems) {
-            let fields = Fields::of(item, "an entry of `replaces`", &["name"], &mut self.problems);
-            match fields.text("name", &mut self.problems) {
-                Some(name) if name == terms.name => {
-                    self.problems.push(Problem::at(&item.place, "a rule cannot replace itself: name another rule"));
-                }
-                Some(name) => terms.replaces.push(name.to_owned()),
-                None => self.problems.push(Problem::at(&item.place, "an entry of `replaces` has the `name` of a rule")),
-            }
-        }
-    }
-
-    /// Reads the extensions that concern all limits of a rule, which may be in the rule or beside it.
-    fn waiting(&mut self, fields: &Fields<'_>, terms: &mut Terms, path: &mut Path) {
-        let problems = &mut self.problems;
-        if let Some(wait) = fields.time("wait", problems) {
-            if wait > LONGEST_WAIT {
-                let place = &fields.get("wait").unwrap_or_else(|| unreachable!("it was read")).place;
-                problems
-                    .push(Problem::at(place, format!("a request waits at most {LONGEST_WAIT:?}, which proxies allow")));
-            }
-            terms.wait = Some(wait);
-        }
-        let outage = |text| Outage::ALL.iter().find(|(name, _)| *name == text).map(|(_, outage)| *outage);
-        if let Some(outage) = fields.parsed("outage", "`allow`, `refuse` or `wait`", problems, outage) {
-            terms.outage = outage;
-        }
-        if let Some(most) = fields.whole("max_waiting", problems) {
-            terms.max_waiting = Some(most);
-        }
-        if fields.get("classes").or(fields.get("weight")).is_some() {
-            let classes = self.classes(fields);
-            let (last, outer) = path.levels.split_last_mut().unwrap_or_else(|| unreachable!("a rule has a level"));
-            if !last.is_open || outer.iter().any(|level| level.is_open) {
-                let text =
-                    "values share a limit by weight if the last key has no value, and all keys before it have one";
-                self.problems.push(Problem::at(fields.place(), text));
-            }
-            terms.classes = Some(classes);
-        }
-    }
-
-    fn classes(&mut self, fields: &Fields<'_>) -> Classes {
-        let others = fields.whole("weight", &mut self.problems).unwrap_or(1);
-        if !(1..=MOST_WEIGHT).contains(&others) {
-            let text = format!("a weight is from 1 to {MOST_WEIGHT}");
-            self.problems.push(Problem::at(fields.get("weight").map_or(fields.place(), |node| &node.place), text));
-        }
-        let mut weights = Vec::new();
-        if let Some(node) = fields.get("classes") {
-            let Value::Map(entries) = &node.value else {
-                let text = format!("`classes` is a map of values to weights, and this is {}", node.kind());
-                self.problems.push(Problem::at(&node.place, text));
-                return Classes { weights, others };
-            };
-            for (value, weight) in entries {
-                let number = scalar(weight).and_then(|text| text.parse().ok());
-                match (scalar(value), number) {
-                    (Some(value), Some(number)) if (1..=MOST_WEIGHT).contains(&number) && !value.is_empty() => {
-                        weights.push((value.to_owned(), number));
-                    }
-                    _ => {
-                        let text = format!("a class is a value and its weight, from 1 to {MOST_WEIGHT}");
-                        self.problems.push(Problem::at(&value.place, text));
-                    }
-                }
-            }
-        }
-        Classes { weights, others }
-    }
-
-    fn limit(&mut self, limit: &Fields<'_>, beside: &Fields<'_>, count: usize, terms: &mut Terms) {
-        let problems = &mut self.problems;
-        let place = |name: &str| {
-            let node = limit.get(name).or_else(|| beside.get(name));
-            node.map_or_else(|| limit.place().clone(), |node| node.place.clone())
-        };
-        let is_unlimited = limit.flag("unlimited", problems);
-        let unit = limit.text("unit", problems).map(|text| unit_of(text, &place("unit"), problems));
-        let requests = limit.whole("requests_per_unit", problems);
-        let burst = limit.whole("burst", problems).or_else(|| beside.whole("burst", problems));
-        let is_sliding = limit.flag("sliding", problems) || beside.flag("sliding", problems);
-        let zone = limit.text("time_zone", problems).or_else(|| beside.text("time_zone", problems));
-        if is_unlimited {
-            if unit.is_some() {
-                problems.push(Problem::at(&place("unit"), "a limit with `unlimited: true` has no `unit`: remove one"));
-            }
-            if count > 1 {
-                let text = "several limits cannot be `unlimited`: remove this one";
-                problems.push(Problem::at(&place("unlimited"), text));
-            }
-            return;
-        }
-        let Some(unit) = unit else {
-            problems.push(Problem::at(limit.place(), format!("a rate limit has a `unit`: {}", units())));
-            return;
-        };
-        // The reference takes a missing number for 0, which refuses all.
-        let requests = requests.unwrap_or(0);
-        if burst == Some(0) {
-            problems.push(Problem::at(&place("burst"), "a `burst` of 0 lets nothing pass: 1 is the smallest"));
-        }
-        let Some(unit) = unit else { return };
-        let refill = match (burst, is_sliding, zone) {
-            (None, false, None) => Refill::Windows,
-            (Some(burst), false, None) => Refill::Bucket(burst),
-            (None, true, None) => Refill::Sliding,
-            (None, false, Some(zone)) => match calendar(requests, unit, zone) {
-                Ok(quota) => Refill::Calendar(quota),
-                Err(error) => return problems.push(Problem::at(&place("time_zone"), error)),
-            },
-            _ => {
-                let text = "a limit has one of `burst`, `sliding` and `time_zone`: choose";
-                return problems.push(Problem::at(&place(if is_sliding { "sliding" } else { "time_zone" }), text));
-            }
-        };
-        terms.limits.push(Limit { requests, unit, refill });
-    }
-}
-
-fn unit_of(text: &str, place: &Place, problems: &mut Vec<Problem>) -> Option<Unit> {
-    let unit = Unit::named(text);
-    if unit.is_none() {
-        problems.push(Problem::at(place, format!("`{}` is no unit: write {}", shortened(text), units())));
-    }
-    unit
-}
-
-/// Returns the quota of the units that begin in a time zone.
-fn calendar(requests: u32, unit: Unit, zone: &str) -> Result<Quota, String> {
-    let quota: Quota = format!("{requests}/{}@UTC", unit.name()).parse().map_err(|error| format!("{error}"))?;
-    quota.in_time_zone(zone).map_err(|error| error.to_string())
-}
-
-fn units() -> String {
-    Unit::ALL.map(Unit::name).join(", ")
 }

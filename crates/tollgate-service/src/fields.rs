@@ -40,6 +40,11 @@ impl<'n> Fields<'n> {
         self.place
     }
 
+    /// Returns where a field is, or the map if it lacks the field.
+    pub fn place_of(&self, name: &str) -> &'n Place {
+        self.get(name).map_or(self.place, |node| &node.place)
+    }
+
     /// Returns a field, if it is there and has a value.
     pub fn get(&self, name: &str) -> Option<&'n Node> {
         let (_, node) = self.entries.iter().find(|(have, _)| *have == name)?;

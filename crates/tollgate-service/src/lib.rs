@@ -45,4 +45,5 @@ pub mod state;
 pub mod store;
 mod tally;
 pub mod terms;
+mod together;
 pub mod yaml;

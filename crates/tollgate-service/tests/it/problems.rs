@@ -27,7 +27,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("0.25: d\ndomain: d", "1:1: a file has no key `0.25`"),
     (
         "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: foo, requests_per_unit: 5}",
-        "4:24: `foo` is no unit: write second, minute",
+        "4:24: `unit` is one of second, minute, hour, day, week, month, year, and this is `foo`",
     ),
     (
         "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unlimited: true, unit: day}",
@@ -117,7 +117,7 @@ fn all_mistakes_of_all_files_are_said_at_once_with_a_caret() {
     let problems = load(&[first, "domain: d", "domain: e\nxyz: 1"], &Meters::default()).unwrap_err();
     let lines: Vec<_> = problems.iter().map(|problem| problem.line()).collect();
     let begins = [
-        "0.yaml:4:24: `dya`",
+        "0.yaml:4:24: `unit`",
         "0.yaml:4:48: `requests_per_unit`",
         "0.yaml:5:5: a desc",
         "1.yaml:1:9: domain `d`",

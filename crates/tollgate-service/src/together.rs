@@ -1,0 +1,155 @@
+//! The decision on a request whose descriptors are charged all or none, or that takes time because of a store.
+
+use crate::answer::{Answer, Invalid, passing};
+use crate::bucket::{MOST_JOINED, Reason, Refusal, charge_all};
+use crate::found::{Found, cost};
+use crate::meter::add;
+use crate::proto::{Code, Descriptor, DescriptorStatus, RateLimitRequest};
+use crate::rule::Rule;
+use crate::rules::Domain;
+use crate::service::Service;
+use crate::tally::Tally;
+use crate::terms::Outage;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+impl Service {
+    /// Decides where that takes time: for a domain that is `all_or_nothing`, all rules are charged, or none is; with a
+    /// store, one rule is charged after the other.
+    pub(crate) async fn decide_together(&self, request: &RateLimitRequest) -> Result<Answer, Invalid> {
+        let rules = self.rules.load_full();
+        let no_domain = Domain::default();
+        // A reload may have removed the domain just now.
+        let domain = rules.domains.get(&request.domain).unwrap_or(&no_domain);
+        let found = self.find_all(domain, request)?;
+        let mut tally = Tally::default();
+        let mut statuses = Vec::with_capacity(found.len());
+        let mut claims: Vec<Claim<'_>> = Vec::new();
+        for (index, (found, descriptor)) in found.iter().zip(&request.descriptors).enumerate() {
+            let cost = cost(request, descriptor);
+            match found {
+                Found::Limited(rule) if domain.all_or_nothing && !rule.terms.shadow && !rule.terms.refuses_all() => {
+                    let key = rule.key(&descriptor.entries);
+                    match claims.iter_mut().find(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key) {
+                        Some(claim) => claim.cost = claim.cost.saturating_add(cost),
+                        None => claims.push(Claim { rule, key, cost, index }),
+                    }
+                    statuses.push(passing(0));
+                }
+                Found::Limited(rule) if self.maker.store.is_some() && !rule.terms.refuses_all() => {
+                    let key = rule.key(&descriptor.entries);
+                    let (wait, began) = (rule.terms.wait.unwrap_or_default(), self.maker.now());
+                    let charged = rule.bucket(&self.maker).charge(&key, cost, wait).await;
+                    if charged.is_ok() && !wait.is_zero() {
+                        let waited = self.maker.now().saturating_sub(began);
+                        rule.meter(&descriptor.entries, &self.meters).wait(waited);
+                    }
+                    let charged = charged.map_err(|refusal| self.named_outage(rule, refusal));
+                    statuses.push(self.charged(rule, descriptor, cost, charged, &mut tally));
+                }
+                // These take no token that another rule's refusal would have to give back.
+                _ => statuses.push(self.charge(found, descriptor, cost, &mut tally)),
+            }
+        }
+        if claims.len() > MOST_JOINED {
+            return Err(Invalid::TooManyTogether(claims.len()));
+        }
+        let was_charged = tally.refused == 0;
+        let refused = if was_charged { self.charge_together(&claims, request).await } else { None };
+        for (number, claim) in claims.iter().enumerate() {
+            let refusal = refused.filter(|(refuser, _)| *refuser == number).map(|(_, refusal)| refusal);
+            let descriptor = &request.descriptors[claim.index];
+            let is_granted = was_charged && refused.is_none();
+            statuses[claim.index] = self.status_together(claim, descriptor, refusal, is_granted, &mut tally);
+        }
+        // Descriptors with one bucket have one answer.
+        for (index, found) in found.iter().enumerate() {
+            if let Found::Limited(rule) = found {
+                let key = rule.key(&request.descriptors[index].entries);
+                if let Some(claim) = claims.iter().find(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key) {
+                    statuses[index] = statuses[claim.index].clone();
+                }
+            }
+        }
+        Ok(self.answer(statuses, tally.refusal()))
+    }
+
+    /// Charges all claims, or none; returns the number of the claim that was refused.
+    async fn charge_together(&self, claims: &[Claim<'_>], request: &RateLimitRequest) -> Option<(usize, Refusal)> {
+        // The shortest patience holds: a client of that rule has given up then.
+        let wait = claims.iter().filter_map(|claim| claim.rule.terms.wait).min().unwrap_or_default();
+        let began = self.maker.now();
+        let charged = match claims {
+            [one] => {
+                let bucket = one.rule.bucket(&self.maker);
+                let charged = match bucket.try_charge(&one.key, one.cost) {
+                    Err(_) if !wait.is_zero() => bucket.charge(&one.key, one.cost, wait).await,
+                    charged => charged,
+                };
+                charged.map(drop).map_err(|refusal| (0, refusal))
+            }
+            several => {
+                let mut limiters = Vec::with_capacity(several.len());
+                for (number, claim) in several.iter().enumerate() {
+                    match claim.rule.bucket(&self.maker).limiter(&claim.key) {
+                        Ok(limiter) => limiters.push((limiter, claim.cost)),
+                        Err(refusal) => return Some((number, refusal)),
+                    }
+                }
+                charge_all(&limiters, wait).await
+            }
+        };
+        let waited = self.maker.now().saturating_sub(began);
+        for claim in claims {
+            let meter = claim.rule.meter(&request.descriptors[claim.index].entries, &self.meters);
+            if charged.is_ok() && claim.rule.terms.wait.is_some() {
+                meter.wait(waited);
+            }
+        }
+        charged.err().filter(|(number, refusal)| !self.passes_outage(claims[*number].rule, refusal))
+    }
+
+    /// A request that waits for a store that is away comes too late, and the reason is the store.
+    fn named_outage(&self, rule: &Rule, refusal: Refusal) -> Refusal {
+        let waited_for_store = rule.terms.outage == Outage::Wait && refusal.reason == Reason::TooLate;
+        match &self.maker.store {
+            Some(store) if waited_for_store && store.is_away() => Refusal { reason: Reason::StoreAway, ..refusal },
+            _ => refusal,
+        }
+    }
+
+    fn status_together(
+        &self,
+        claim: &Claim<'_>,
+        descriptor: &Descriptor,
+        refusal: Option<Refusal>,
+        is_granted: bool,
+        tally: &mut Tally,
+    ) -> DescriptorStatus {
+        let meter = claim.rule.meter(&descriptor.entries, &self.meters);
+        let bucket = claim.rule.bucket(&self.maker);
+        add(&meter.total_hits, claim.cost);
+        match refusal {
+            Some(refusal) => {
+                add(&meter.over_limit, claim.cost);
+                tally.refuse(claim.rule, &refusal, &meter, self.manner.quota);
+                self.status(claim.rule, &claim.key, Code::OverLimit, refusal.left, Some(&refusal))
+            }
+            None => {
+                let left = bucket.left(&claim.key);
+                add(&meter.within_limit, if is_granted { claim.cost } else { 0 });
+                tally.pass(claim.rule, self.manner.quota);
+                self.status(claim.rule, &claim.key, Code::Ok, left, None)
+            }
+        }
+    }
+}
+
+/// A claim on one bucket, for one or several descriptors.
+struct Claim<'a> {
+    rule: &'a Arc<Rule>,
+    key: Cow<'a, [u8]>,
+    cost: u64,
+    /// The first of its descriptors.
+    index: usize,
+}
