@@ -168,8 +168,8 @@ macro_rules! grant_methods {
         /// assert_eq!(grant.cost(), 30);
         /// # Ok(()) }
         /// ```
-        pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_, L> {
-            GrowWithin { growth: Growth::new(&mut self.0, tokens) }
+        pub fn grow_within(&mut self, tokens: u64) -> impl Future<Output = Result<(), ConsumeError>> {
+            Growth::new(&mut self.0, tokens)
         }
 
         /// Consumes the grant without releasing its tokens.
@@ -214,31 +214,6 @@ impl<L: Handle> OwnedGrant<L> {
     }
 
     grant_methods!();
-}
-
-/// The future returned by [`Grant::grow_within`].
-///
-/// # Cancel safety
-///
-/// The same as [`Consume`](crate::Consume).
-///
-/// # Panics
-///
-/// The same as [`Consume`](crate::Consume).
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct GrowWithin<'a, L: Handle = Limiter> {
-    #[pin]
-    growth: Growth<'a, L::Scope>,
-}
-
-impl<L: Handle> Future for GrowWithin<'_, L> {
-    type Output = Result<(), ConsumeError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().growth.poll(cx)
-    }
 }
 
 /// A claim for tokens that are added to a grant of cost `cost`.

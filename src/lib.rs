@@ -153,6 +153,31 @@
 //! | [`tollgate-redis`](https://docs.rs/tollgate-redis) | `RedisStore`, which keeps distributed quotas in Redis or Valkey |
 //! | [`tollgate-postgres`](https://docs.rs/tollgate-postgres) | `PostgresStore`, which keeps them in PostgreSQL |
 //!
+//! # Types of the crate root
+//!
+//! | types | named to |
+//! |---|---|
+//! | [`Limiter`], [`Builder`] | keep a limiter in a struct; pass a builder on |
+//! | [`Quota`], [`ParseQuotaError`], [`Which`] | say how much; read that from a file; choose a quota of several |
+//! | [`Wait`], [`Consume`], [`ConsumeOwned`] | bound a wait, or store it in a future of your own |
+//! | [`Grant`], [`OwnedGrant`] | hold tokens in flight, correct a cost |
+//! | [`ConsumeError`], [`TryAcquireError`], [`Denied`], [`Bound`] | react to a refusal |
+//! | [`Refused`] | report a refusal of either kind, as responses and spans do |
+//! | [`ConfigError`], [`BadQuota`], [`QuotaConflict`], [`ReleaseError`] | report what was configured wrong: at the build, by `quota_by`, by another machine, by a manual release |
+//! | [`Class`], [`Share`], [`ClassSnapshot`] | share a limiter by weight |
+//! | [`AsLimiter`], [`AnyLimiter`] | write code for limiters and classes; keep both in one list |
+//! | [`Join`], [`JoinError`], [`Reservation`] | claim from several limiters |
+//! | [`Snapshot`], [`QuotaSnapshot`], [`DryRunSnapshot`] | report the state |
+//! | [`Clock`], [`ManualClock`] | have another time |
+//! | [`Replenisher`], `KeyedReplenisher` | serve waiters from an executor other than tokio's |
+//! | [`Bucket`], [`Uncapped`], [`Capped`], [`Ticket`] | write a dispatch loop |
+//! | [`Adaptive`] | learn a rate |
+//! | `KeyedLimiter`, `KeyedBuilder`, `Quotas`, `ToKey` | limit each key; have several quotas per key; look keys up in a borrowed form |
+//! | `KeyedConsume`, `KeyedConsumeOwned`, `KeyedGrant`, `OwnedKeyedGrant` | do with a key what the types without `Keyed` do |
+//! | `KeyedSnapshot`, `KeyedEntry`, `KeyedTop`, `TopKey` | report all keys, one, and the largest |
+//! | `DistributedKeyedLimiter`, `DistributedKeyedBuilder`, `DistributedKeyedConsume`, `DistributedKeyedGrant`, `DistributedKeyedSnapshot` | limit each key over many machines |
+//! | `AsKeyedLimiter` | write code for keyed limiters of both kinds |
+//!
 //! # When not to use it
 //!
 //! * To refuse as cheaply as possible and never wait: `governor`.
@@ -251,7 +276,7 @@ mod which;
 
 #[cfg(feature = "keyed")]
 pub use keyed::{
-    AsKeyedLimiter, KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
+    AsKeyedLimiter, KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntry, KeyedGrant, KeyedLimiter,
     KeyedReplenisher, KeyedSnapshot, KeyedTop, OwnedKeyedGrant, Quotas, ToKey, TopKey,
 };
 #[cfg(all(feature = "keyed", feature = "distributed"))]
@@ -271,7 +296,7 @@ pub use {
     error::{
         BadQuota, Bound, ConfigError, ConsumeError, Denied, QuotaConflict, Refused, ReleaseError, TryAcquireError,
     },
-    grant::{Grant, GrowWithin, OwnedGrant},
+    grant::{Grant, OwnedGrant},
     handle::{AnyLimiter, Class, Limiter},
     join::{Join, JoinError, join, try_join},
     quota::{ParseQuotaError, Quota},

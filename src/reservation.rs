@@ -1,6 +1,7 @@
 //! Several resources reserved at once, for work that learns its cost while it runs.
 
-use crate::grant::{Grant, GrowWithin};
+use crate::error::ConsumeError;
+use crate::grant::Grant;
 use crate::handle::{Handle, Limiter};
 use crate::join::Join;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -105,7 +106,7 @@ impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
     /// # Panics
     ///
     /// Panics if there is no such resource. The future panics as [`Consume`](crate::Consume) does.
-    pub fn grow_within(&mut self, resource: usize, units: u64) -> GrowWithin<'_, L> {
+    pub fn grow_within(&mut self, resource: usize, units: u64) -> impl Future<Output = Result<(), ConsumeError>> {
         self.parts[resource].grant.grow_within(units)
     }
 

@@ -5,7 +5,7 @@ use super::{Shared, Target};
 use crate::adaptive::target::Settle;
 use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
-use crate::grant::{GrowWithin, OwnedGrant};
+use crate::grant::OwnedGrant;
 use crate::handle::Limiter;
 use pin_project::{pin_project, pinned_drop};
 use std::fmt;
@@ -176,7 +176,7 @@ impl<T: Target> AdaptiveGrant<T> {
 
 impl<L: AsLimiter + Target<Grant = OwnedGrant<L>>> AdaptiveGrant<L> {
     /// Waits for `tokens` more; see [`Grant::grow_within`](crate::Grant::grow_within).
-    pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_, L> {
+    pub fn grow_within(&mut self, tokens: u64) -> impl Future<Output = Result<(), ConsumeError>> {
         self.grant.grow_within(tokens)
     }
 

@@ -1,10 +1,8 @@
-//! The iterator over all keys in memory, one shard after the other.
+//! The state of each key in memory.
 
 use super::map::Map;
 use super::shard::ListedKey;
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::vec;
 
 /// The state of one key, as returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,45 +22,8 @@ pub struct KeyedEntry<K> {
     pub in_flight: Option<u64>,
 }
 
-/// An iterator over the keys in memory, returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
-pub struct KeyedEntries<'a, K, S> {
-    map: &'a Map<K, S>,
-    /// The index of the next shard to list.
-    next: usize,
-    /// The remaining entries of the last shard that was listed.
-    shard: vec::IntoIter<KeyedEntry<K>>,
-}
-
-impl<'a, K, S> KeyedEntries<'a, K, S> {
-    pub(super) fn of(map: &'a Map<K, S>) -> Self {
-        Self { map, next: 0, shard: Vec::new().into_iter() }
-    }
-}
-
-impl<K: Hash + Eq + Clone, S: BuildHasher> Iterator for KeyedEntries<'_, K, S> {
-    type Item = KeyedEntry<K>;
-
-    fn next(&mut self) -> Option<KeyedEntry<K>> {
-        loop {
-            if let Some(entry) = self.shard.next() {
-                return Some(entry);
-            }
-            if self.next == self.map.shards.len() {
-                return None;
-            }
-            self.next += 1;
-            self.shard = list_shard(self.map, self.next - 1).into_iter();
-        }
-    }
-}
-
-impl<K, S> fmt::Debug for KeyedEntries<'_, K, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedEntries").field("next_shard", &self.next).finish_non_exhaustive()
-    }
-}
-
-fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
+/// The keys of a shard.
+pub(super) fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
     let cap = map.template.cap();
     let (listed, gate) = map.list_shard(number);
     let mut has_live = false;

@@ -77,7 +77,7 @@ pub use distributed::{
     DistributedKeyedSnapshot,
 };
 pub use driver_pool::KeyedReplenisher;
-pub use entries::{KeyedEntries, KeyedEntry};
+pub use entries::KeyedEntry;
 pub use grant::{KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;
 pub use quotas::Quotas;

@@ -68,7 +68,7 @@ fn collect(file: &Path, folder: &Path, names: &mut Vec<String>) {
 }
 
 /// The capitalized words of a text, which are names of types, traits and constants.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with(|first: char| first.is_ascii_uppercase()))
 }

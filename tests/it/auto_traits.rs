@@ -14,7 +14,7 @@ assert_traits! {
         JoinError<TryAcquireError>;
     // A waiter's place in the queue is inside its future, and so is a timer: it must not move once it is polled.
     yes yes no: dyn Clock, Consume<'static, Class>, Consume<'static>, ConsumeOwned, Wait<Consume<'static>>,
-        GrowWithin<'static>, Replenisher;
+        Replenisher;
 }
 
 mod learned {
@@ -69,7 +69,7 @@ mod features {
     assert_traits! {
         // Send Sync Unpin
         yes yes yes: KeyedLimiter<String>, KeyedBuilder<String>, KeyedSnapshot<String>, KeyedEntry<String>,
-            KeyedEntries<'static, String, RandomState>, KeyedTop<String>, TopKey<String>, Quotas,
+            KeyedTop<String>, TopKey<String>, Quotas,
             KeyedGrant<'static, String, RandomState>, OwnedKeyedGrant<String, RandomState>, Adaptive<KeyOf<String>>,
             DistributedKeyedLimiter<String>, DistributedKeyedBuilder<String>, DistributedKeyedGrant<String>,
             DistributedKeyedSnapshot,

@@ -1,5 +1,7 @@
-//! Every test, plant and file that `DESIGN.md` names in its section on the defense of the contract exists.
+//! What documents name exists: tests, plants and files in `DESIGN.md`, types on the front page of rustdoc.
 
+use crate::assert_traits::words;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -46,4 +48,15 @@ fn everything_that_design_names_as_a_defence_exists() {
         }
     }
     assert!(files > 15 && tests > 8, "the table was not found completely: {files} files, {tests} tests and plants");
+}
+
+#[test]
+fn the_front_page_of_rustdoc_says_for_what_each_type_of_the_crate_root_is_named() {
+    let (docs, code) = include_str!("../../src/lib.rs").split_once("#![forbid(unsafe_code)]").unwrap();
+    let (_, table) = docs.split_once("# Types of the crate root").unwrap();
+    let reexports = code.split("\npub use ").skip(1).filter_map(|rest| rest.split(';').next());
+    let types: BTreeSet<&str> = reexports.flat_map(words).collect();
+    assert!((40..=60).contains(&types.len()), "{types:?}");
+    let missing: Vec<_> = types.iter().filter(|name| !table.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "no reason for {missing:?}");
 }

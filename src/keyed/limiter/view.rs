@@ -3,7 +3,8 @@
 use super::KeyedLimiter;
 use crate::QuotaSnapshot;
 use crate::keyed::ToKey;
-use crate::keyed::{KeyedEntries, KeyedSnapshot, KeyedTop, Quotas};
+use crate::keyed::entries::list_shard;
+use crate::keyed::{KeyedEntry, KeyedSnapshot, KeyedTop, Quotas};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +166,7 @@ where
     /// assert_eq!(poorest.map(|entry| (entry.key, entry.available)), Some(("ann", 1)));
     /// # Ok(()) }
     /// ```
-    pub fn entries(&self) -> KeyedEntries<'_, K, S> {
-        KeyedEntries::of(&self.map)
+    pub fn entries(&self) -> impl Iterator<Item = KeyedEntry<K>> {
+        (0..self.map.shards.len()).flat_map(|number| list_shard(&self.map, number))
     }
 }
