@@ -359,7 +359,7 @@ impl Time {
         at as i128 + whole_nanos(earlier) as i128 - whole_nanos(later) as i128
     }
 
-    /// The same clock with its origin `nanos` earlier, so that [`now`](Self::now) is that much later; `None` if the clock
+    /// This clock with its origin `nanos` earlier, so that [`now`](Self::now) is that much later; `None` if the clock
     /// has no such instant.
     #[cfg(all(feature = "keyed", feature = "state"))]
     pub(crate) fn begun_earlier(&self, nanos: u64) -> Option<Self> {

@@ -297,7 +297,7 @@ impl std::fmt::Display for Named {
     }
 }
 
-/// The same in parentheses, if there is a bound.
+/// The name of a bound in parentheses; nothing if there is no bound.
 struct Of(Option<Bound>, Option<&'static str>);
 
 impl std::fmt::Display for Of {

@@ -37,7 +37,7 @@ impl Bound {
         matches!(self, Self::Parent | Self::ParentInFlight | Self::ParentPause | Self::ParentQueue)
     }
 
-    /// The same bound of the parent, as a child reports it.
+    /// How a child reports this bound of its parent.
     pub(crate) fn of_parent(self) -> Self {
         match self {
             Self::InFlight => Self::ParentInFlight,

@@ -112,7 +112,8 @@ impl Periods {
     pub(super) fn catch_up(&self, live: &CalendarTime, next: u64) {
         let mut state = self.state.lock();
         if live.periods() == state.calendar.periods() {
-            // A long rest can count less here than there, and no later period may have stamps below those given there.
+            // After a long rest the map can count less than the live entry, and no grant of a later period may have a
+            // stamp below those that the entry has given.
             state.calendar.count_at_least(live.count());
             self.show(&state);
         }
@@ -128,7 +129,7 @@ impl Periods {
         if at >= until {
             let is_first = until == 0;
             if let Some(next) = state.calendar.look(at, self.time.wall_offset()) {
-                // Calls relied on the last look until then.
+                // Calls before `until` have relied on the look before this one.
                 state.next = next.max(until.min(at));
             }
             if is_first {

@@ -81,7 +81,7 @@ impl Quotas {
         self.named().nth(index)?.0.as_deref()
     }
 
-    /// The same quotas, except that `quota` replaces the one that `which` selects and takes its name. Checked.
+    /// Replaces the quota that `which` selects by `quota`, which takes its name. The result is checked.
     pub(super) fn with(&self, which: Which<'_>, quota: Quota) -> Result<Self, ConfigError> {
         let count = self.len();
         let index = match which {

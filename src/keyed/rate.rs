@@ -87,7 +87,7 @@ impl Left {
         if is_number { Self::whole(word) } else { Self { units: word, unit: VERDICT } }
     }
 
-    /// The same, for a grant at once of a limiter in dry run.
+    /// What a grant at once of a limiter in dry run left.
     pub(super) fn in_dry_run(self) -> Self {
         if Verdict::of_word(self.word()).is_some() {
             return self;
@@ -108,7 +108,7 @@ impl Left {
         if self.unit == VERDICT { Verdict::remaining(self.units) } else { self.units / self.unit }
     }
 
-    /// The same after another grant of `cost` tokens; `None` if there are fewer.
+    /// What is left after another grant of `cost` tokens; `None` if there are fewer.
     #[inline]
     pub(super) fn minus(self, cost: u64) -> Option<Self> {
         let units = self.units.checked_sub(cost.checked_mul(self.unit.get())?)?;
@@ -310,7 +310,7 @@ impl Rate {
         Some((packed, Left { units: left as u64, unit: self.unit }))
     }
 
-    /// The same for the only quota of a key, if it has a calendar.
+    /// [Takes](Self::take_from_packed) from the only quota of a key, if it has a calendar.
     #[inline(never)]
     fn take_in_period(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
         let (periods, count) = self.periods.as_ref().filter(|_| cost <= self.burst())?.counts(now);

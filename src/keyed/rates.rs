@@ -58,17 +58,17 @@ impl Levels {
         Level { units: self.units[index], at: self.at }
     }
 
-    /// The same levels at another instant, paused until `gate`.
+    /// These levels at another instant, paused until `gate`.
     pub(super) fn at(self, at: u64, gate: u64) -> Self {
         Self { at, gate, ..self }
     }
 
-    /// The same levels, paused until `gate` at least.
+    /// These levels, paused until `gate` at least.
     pub(super) fn paused_until(self, gate: u64) -> Self {
         Self { gate: self.gate.max(gate), ..self }
     }
 
-    /// The same levels, not paused.
+    /// These levels without a pause.
     pub(super) fn resumed(self) -> Self {
         Self { gate: 0, ..self }
     }
@@ -97,7 +97,7 @@ impl Rates {
         Self { window, first, others, sliding, stores_no_levels: false, quotas, names }
     }
 
-    /// The same for `quotas` that refuse nothing and stand for no quota.
+    /// Creates the arithmetic of `quotas` that refuse nothing and stand for no quota.
     pub(super) fn without_levels(quotas: Quotas) -> Self {
         Self { stores_no_levels: true, ..Self::new(quotas, None) }
     }
@@ -333,7 +333,7 @@ impl Rates {
         let Some(word) = NonZeroU64::new(packed.second) else { return Some((Packed { first, second: 0 }, left)) };
         let (second, other) = self.others.first()?.take_from_packed(word, cost, now)?;
         if left.word() != 0 || other.word() != 0 {
-            // The stamp of both is another one.
+            // The grant has one stamp for both quotas, which `left` makes.
             return None;
         }
         Some((Packed { first, second: second.get() }, left.min(other)))

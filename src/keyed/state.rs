@@ -36,7 +36,7 @@ pub struct KeyedState<K> {
 #[derive(Clone, Serialize, Deserialize)]
 struct Form<K> {
     saved_at: WallTime,
-    /// The same instant, in nanoseconds since the limiter was built: stepped quotas count their periods from there.
+    /// `saved_at` in nanoseconds since the limiter was built, from where stepped quotas count their periods.
     at: u64,
     /// First the common quotas, or none if `quota_by` chooses them; then those that other keys have.
     quotas: Vec<Vec<NamedQuota>>,

@@ -29,7 +29,7 @@ pub(crate) fn empty_with_cap() -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).max_in_flight(10))
 }
 
-/// The same events for every observer, whatever the observer does: five claims wait, of which three are granted, one is
+/// Causes one of each event, for an observer that may do anything: five claims wait, of which three are granted, one is
 /// cancelled and one is refused; and one claim is refused at once.
 pub(crate) fn every_event(limiter: &Limiter, clock: &ManualClock) {
     let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(2).within(100 * MILLI)));

@@ -61,7 +61,7 @@ fn a_pause_against_a_claim_without_the_lock() {
     no_claim_passes_after(|limiter| limiter.pause_for(SECOND));
 }
 
-/// The same for closing.
+/// While one thread claims without the lock, another closes the limiter. No claim passes after that was seen.
 ///
 /// Plants `retract_tries_once` and `close_without_retract`.
 #[test]

@@ -28,7 +28,7 @@ fn a_denial_against_a_replenish() {
     });
 }
 
-/// The same with a grant that is dropped: that takes no lock, and does not clear the denial.
+/// A grant is dropped after a denial: that takes no lock, and does not clear the denial.
 ///
 /// Plant `denial_ignores_releases`: the denial is repeated whatever was released.
 #[test]

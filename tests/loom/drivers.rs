@@ -183,7 +183,7 @@ fn a_queue_is_handed_over_against_the_end_of_the_lead() {
     });
 }
 
-/// The same while the only driver goes to sleep, before the clock jumps or after.
+/// More claims than a batch are due while the only driver goes to sleep, before the clock jumps or after.
 ///
 /// Plant `hand_over_trusts_the_alarm_of_the_lead`: a lead with an alarm in the past is not called.
 #[test]

@@ -95,7 +95,7 @@ fn claim<const N: usize>(limiters: &[Limiter; N]) -> Joint {
     }))
 }
 
-/// The same, waiting in all queues.
+/// A joint claim of one token from each that waits in all queues.
 pub(crate) fn waiting<const N: usize>(limiters: &[Limiter; N]) -> Joint {
     let mut claim = claim(limiters);
     assert!(claim.poll().is_pending(), "the claim must have to wait");
@@ -159,7 +159,7 @@ fn cancel_against_commit() {
     });
 }
 
-/// The same with a claim behind it in the queue that held it ready: in every case that claim gets the token.
+/// A claim is behind the dropped one in the queue that held it ready: in every case that claim gets the token.
 #[test]
 fn cancel_against_commit_with_a_claim_behind() {
     explore(2, |race| {
@@ -428,8 +428,8 @@ fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]
     (clocks.into_inner(), limiters)
 }
 
-/// The same, but at 3 ms the claim is dropped. A thread that sees this with an old reading serves the claims behind it
-/// as of no earlier time.
+/// The first queue has held the claim from the start, with its token and plain claims behind it. At 3 ms the claim is
+/// dropped. A thread that sees this with an old reading serves the claims behind it as of no earlier time.
 ///
 /// Plant `cancelled_front_leaves_in_the_past`.
 #[test]

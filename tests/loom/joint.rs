@@ -39,7 +39,7 @@ fn joint([one, other]: [&Limiter; 2]) -> Joint {
     task::spawn(Box::pin(async move { join([(&one, 1), (&other, 1)]).await.map(std::mem::forget) }))
 }
 
-/// The same, waiting in both queues.
+/// A claim of one token from each that waits in both queues.
 fn waiting([one, other]: &[Limiter; 2]) -> Joint {
     let mut claim = joint([one, other]);
     assert!(claim.poll().is_pending(), "the claim must have to wait");

@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 
 /// How often the history looks at the counters. The page asks more often.
 const EACH: Duration = Duration::from_secs(5);
-/// How long an answer serves all who ask, so that many open pages cost no more than one.
+/// How long an answer serves all requests, so that many open pages cost no more than one.
 const FRESH: Duration = Duration::from_secs(1);
 const HTML: &str = include_str!("page/page.html");
 

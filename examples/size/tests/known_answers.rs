@@ -36,7 +36,7 @@ fn a_single_burst() {
     assert_eq!(rows, expected.map(|(burst, rate)| TradeOff { burst, rate: Some(rate) }));
 }
 
-/// The same with callers that refuse to wait: ten in a thousand may be refused, so the burst must be 990.
+/// Of 1,000 calls at one instant that never wait, ten may be refused, so the burst must be 990.
 #[test]
 fn a_single_burst_without_waiting() {
     let trace = demo(Shape::Burst, 1_000, 1);

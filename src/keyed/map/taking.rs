@@ -81,7 +81,7 @@ where
         if cost > MAX_COST { Err(None) } else { self.take_at_once(key, hash, cost) }
     }
 
-    /// The same for a limiter whose grants do more than take tokens of a key.
+    /// Takes `cost` tokens at once for a limiter whose grants do more than take tokens of a key.
     #[inline(never)]
     fn take_with_extras(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> AtOnce {
         if cost > self.template.max_cost {

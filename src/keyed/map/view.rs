@@ -40,7 +40,7 @@ where
                 self.let_go(hash, live);
                 result
             }
-            // A read stores no key, so the quotas of the key are bad, and it is granted nothing.
+            // A read stores no key, so a full map does not matter: the quotas of the key are bad, and it is granted nothing.
             Entered::Refused(_) => R::default(),
         }
     }

@@ -48,7 +48,7 @@ fn everywhere<T: PartialEq + Debug>(scenario: impl Fn(Builder, &ManualClock) -> 
     }
 }
 
-/// The same from a few of these positions, for scenarios that take long.
+/// Runs `scenario` with the rovers started at a few of these positions, because it takes long.
 fn everywhere_near(scenario: impl Fn(Builder, &ManualClock)) {
     for start in [0, u64::MAX - 1, i64::MAX as u64 - GIANT] {
         let clock = ManualClock::new();

@@ -69,7 +69,7 @@ fn a_claim_due_after_the_end_of_time_is_not_granted_at_its_end() {
     }
 }
 
-/// The same for a ceiling and a floor of a class: no call may look for such an instant again and again.
+/// A ceiling or a floor of a class that falls due after the end of time: no call may look for that instant again and again.
 #[test]
 fn a_class_due_after_the_end_of_time_is_not_looked_at_for_ever_at_its_end() {
     let slow = Quota::new(1, Duration::from_nanos(u64::MAX)).burst(2).initial(0);

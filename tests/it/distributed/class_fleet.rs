@@ -79,7 +79,7 @@ impl Fleet {
         self.consume_every(node, path, tasks, cost, Duration::ZERO);
     }
 
-    /// The same, and each task sleeps for `pause` after each grant.
+    /// Has so many tasks consume `cost` tokens again and again, and sleep for `pause` after each grant.
     pub fn consume_every(&self, node: &mut Node, path: &'static str, tasks: usize, cost: u64, pause: Duration) {
         for _ in 0..tasks {
             let (granted, ledger) = (Arc::clone(&self.granted), self.ledger.clone());

@@ -133,7 +133,7 @@ fn a_promise_that_returns_is_promised_anew_for_its_own_instant() {
     ask(4, 2, 50_000, |ask| (ask.unused, ask.last, ask.rest) = (1, 4, 350_000));
     ask(6, 2, 50_000, |ask| (ask.unused, ask.last, ask.rest) = (1, 5, 450_000));
     assert_eq!(ask(7, 1, 50_000, wants), (0, 1, 3, 4));
-    // Nobody wants it in time: it is there in spite of the debt.
+    // No node wants it in time: it is there in spite of the debt.
     ask(5, 2, 50_000, |ask| (ask.unused, ask.last, ask.rest) = (1, 2, 150_000));
     assert_eq!(ask(8, 1, 250_000, wants), (1, 0, 2, 0));
     assert_eq!(ask(9, 1, 250_000, wants), (0, 1, 2, 5));

@@ -35,7 +35,7 @@ fn quota(scale: Scale, dice: Dice) -> Quota {
     if stepped { quota.stepped().burst(burst + amount) } else { quota.burst(burst) }
 }
 
-/// The same calls on a keyed limiter and on one limiter per key.
+/// Plays these steps on a keyed limiter and on one limiter per key, and compares.
 fn compare(quotas: &[Quota], max_waiting: u64, steps: &[Dice], scale: Scale) {
     const KEYS: usize = 3;
     const NAMES: &[usize; KEYS] = &[0, 1, 2];

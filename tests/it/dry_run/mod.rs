@@ -173,7 +173,7 @@ impl Trace {
         oracle
     }
 
-    /// The same trace with half of the rules sliding.
+    /// Makes half of the rules sliding.
     fn with_windows(mut self) -> Self {
         self.rules.iter_mut().step_by(2).for_each(slide);
         for step in &mut self.steps {

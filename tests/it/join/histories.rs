@@ -11,7 +11,7 @@ use tollgate::{Limiter, ManualClock};
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Join([u64; QUEUES]),
-    /// The same with the arguments in reverse order.
+    /// A joint claim that names the limiters in reverse order.
     Turned([u64; QUEUES]),
     Plain(usize, u64),
     TryJoin([u64; QUEUES]),

@@ -40,7 +40,7 @@ fn empty(clock: &ManualClock, burst: u64) -> Limiter {
     limiter(clock, Quota::per_second(1_000).burst(burst).initial(0))
 }
 
-/// The same, full at first.
+/// One token each millisecond, `burst` at once, full at first.
 fn full(clock: &ManualClock, burst: u64) -> Limiter {
     limiter(clock, Quota::per_second(1_000).burst(burst))
 }

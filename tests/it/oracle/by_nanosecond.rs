@@ -1,4 +1,4 @@
-//! The same model without arithmetic on time: it simulates every nanosecond, and checks in each which claims are
+//! The oracle's model without arithmetic on time: it simulates every nanosecond, and checks in each which claims are
 //! granted.
 //!
 //! It is far too slow for real histories, and even simpler than the oracle. `itself.rs` compares the two on small

@@ -192,7 +192,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The same history, in which every caller serves all due claims, has the same result.
+/// A history in which every caller serves all due claims has the result of one in which the queue falls behind.
 #[test]
 fn calls_while_the_queue_is_behind_count_at_their_own_time() {
     let mut left_behind = 0;

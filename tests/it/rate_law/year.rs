@@ -46,7 +46,7 @@ fn a_year_of_busy_and_quiet_times_grants_a_burst_and_the_rate_in_each() {
     }
 }
 
-/// The same on tokio's paused clock, with real tasks and the replenisher: timers are late by a millisecond, and that
+/// Real tasks wait on tokio's paused clock, and the replenisher serves them: timers are late by a millisecond, and that
 /// costs nothing.
 #[tokio::test(start_paused = true)]
 async fn a_year_of_waiting_tasks_grants_the_burst_and_the_rate_to_the_token() {

@@ -57,7 +57,7 @@ use scripts;
 enum On {
     /// On a limiter, on one whose rovers wrap, on one that is read by its callers' requests alone, and on a key.
     Each(Quota),
-    /// The same on a clock that shows this time at the start.
+    /// On each of these, with a clock that shows this time at the start.
     From(Duration, Quota),
     /// On several keys.
     #[cfg(feature = "keyed")]

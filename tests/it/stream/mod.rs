@@ -15,7 +15,7 @@ fn per_milli(burst: u64) -> Limiter {
     Limiter::new(Quota::new(1, MILLI).burst(burst)).unwrap()
 }
 
-/// The same on a manual clock, from an empty bucket.
+/// A token each millisecond on a manual clock, from an empty bucket.
 fn by_hand(burst: u64) -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst).initial(0)))
 }

@@ -127,7 +127,7 @@ impl Server {
         self.restart_with(&[]).await;
     }
 
-    /// The same, with further options.
+    /// Starts the server on its port with further options, and with the data that it had.
     pub async fn restart_with(&mut self, options: &[&str]) {
         self.stop();
         let port = self.port.to_string();

@@ -67,7 +67,7 @@ impl From<ClientAddress> for IpAddr {
 /// How many bits of an IPv6 address identify a client: 64 by default. IPv4 addresses count whole.
 ///
 /// A hosting provider gives a customer a /56 or a /48, and the customer can use each /64 in it as another client. A
-/// shorter prefix makes these one client. It also makes one client of all subscribers who share the prefix.
+/// shorter prefix makes these one client. It also makes one client of all subscribers that share the prefix.
 ///
 /// # Examples
 ///

@@ -255,7 +255,7 @@ impl Model {
         self.forecast(now, leaf, cost).map(|(at, _)| at)
     }
 
-    /// The same, with the number of installments until then.
+    /// The [estimate](Self::estimate), and the number of installments until then.
     pub(crate) fn forecast(&self, now: Int, leaf: ClassId, cost: Int) -> Option<(Int, usize)> {
         let mut tried = self.clone();
         let id = tried.arrive(now, leaf, cost);

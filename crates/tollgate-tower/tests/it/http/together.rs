@@ -21,7 +21,7 @@ fn server(limiter: &Limiter, every: bool) -> (Wire, Answered) {
     server_at(limiter, every, || 5 * MILLI)
 }
 
-/// The same with another latency.
+/// A server at the given distance, with the status and the instant of each response.
 fn server_at(
     limiter: &Limiter,
     every: bool,
