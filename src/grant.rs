@@ -42,7 +42,8 @@ macro_rules! grant_methods {
         /// Returns how many tokens remained after this grant, as of the limiter's last reading of the clock.
         ///
         /// This is the value for a response header. For a grant that waited, it is the number at the instant of the
-        /// grant. With a [sliding](crate::Quota::sliding) quota, it is the number at the instant of this call.
+        /// grant. With a calendar quota or a [sliding](crate::Quota::sliding) one, it is the number at the instant of this
+        /// call.
         pub fn remaining(&self) -> u64 {
             self.0.remaining()
         }

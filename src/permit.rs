@@ -22,13 +22,9 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
         Self { scope, cost, word, refundable: 0 }
     }
 
-    /// The tokens that remained; with a sliding quota, those that remain as of the last reading of the clock.
+    /// The tokens that remained; with a calendar or a sliding quota, those that remain as of the last reading of the clock.
     pub(crate) fn remaining(&self) -> u64 {
-        if Verdict::has_instant(self.word) {
-            let rovers = &self.scope.core().rovers;
-            return rovers.remaining_after(rovers.tail());
-        }
-        Verdict::remaining(self.word)
+        self.scope.core().remaining(self.scope.class(), self.word)
     }
 
     /// The verdict of the dry run on the claim; `None` if no quota was in dry run.

@@ -167,8 +167,9 @@ impl Quota {
     /// amount, and a claim for more than the amount is refused as too large. [`initial`](Self::initial) tokens are there
     /// at the start; the rest counts as granted then.
     ///
-    /// A refund frees its tokens at once, and nothing once they have come back anyway. Beside a calendar quota, and while
-    /// any quota of the limiter is in [dry run](crate::Builder::dry_run), refunds free nothing here.
+    /// A refund frees its tokens at once, and nothing once they have come back anyway. In a
+    /// [dry run](crate::Builder::dry_run) of this quota refunds free nothing, and beside a dry run of another one those of
+    /// calls that would have waited.
     ///
     /// A key of a keyed limiter takes some 1.3 kB from its first grant until a while after its windows are empty. What it has
     /// left when it is saved, or when its quota becomes sliding, counts as granted when the key is used next.

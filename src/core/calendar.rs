@@ -17,7 +17,6 @@ const TOLERANCE: u64 = 1_000_000;
 const RELIANCE: u64 = 60_000_000_000;
 /// The runs of periods that are remembered. A clock that is set forward begins a new run.
 const RUNS: usize = 16;
-const LONG_REST: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct CalendarTime {
@@ -32,62 +31,12 @@ pub(crate) struct CalendarTime {
     next: i64,
     /// The numbers of the first and the last period of each run that has begun, in ascending order.
     begun: ArrayVec<(i64, i64), RUNS>,
-    /// See [`count`](Self::count).
-    count: u64,
-    /// The stamp of the first grant of this period.
-    stamp: Stamp,
-    /// No grant was made in this period yet.
-    is_new: bool,
-    /// Every period counts, with or without grants, so that all keys of a map count alike. A long rest counts as
-    /// [`LONG_REST`] periods, so that it does not make old stamps new again.
-    counts_all: bool,
     /// How many periods have begun, from some number on.
     periods: u64,
     /// The period that began last.
     current: i64,
-}
-
-/// In how many periods of all calendar quotas of a limiter grants were made, up to this one: modulo 2^24 - 1, and 1 more. It
-/// tells whether a grant was made in the period that goes on, unless half as many have begun since. 0 stands for a grant of
-/// which that is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamp(pub(crate) u64);
-
-impl Stamp {
-    pub(crate) const BITS: u32 = 24;
-    const MODULUS: u64 = (1 << Self::BITS) - 1;
-    /// The bit of a stamp that is an instant, and above those of the instant.
-    const INSTANT: u64 = 1 << 61;
-
-    /// The stamp of a grant in period number `count` with grants.
-    pub(crate) fn of(count: u64) -> Self {
-        Self(1 + count % Self::MODULUS)
-    }
-
-    /// The stamp of a grant that was made at this instant, for sliding quotas: it belongs to no period. Instants after 73
-    /// years are not told apart.
-    pub(crate) fn of_instant(at: u64) -> Self {
-        Self(Self::INSTANT | at.min(Self::INSTANT - 1))
-    }
-
-    /// The instant of the grant, if the stamp tells it.
-    pub(crate) fn instant(self) -> Option<u64> {
-        (self.0 & Self::INSTANT != 0).then_some(self.0 & (Self::INSTANT - 1))
-    }
-
-    /// This stamp, or none if it is an instant.
-    pub(crate) fn without_instant(self) -> Self {
-        if self.instant().is_some() { Self::default() } else { self }
-    }
-
-    /// Whether this stamp is `other` or comes after it.
-    pub(crate) fn is_since(self, other: Self) -> bool {
-        if self.0 == 0 || self.instant().is_some() {
-            return false;
-        }
-        let ahead = self.0 + Self::MODULUS - other.0;
-        ahead % Self::MODULUS < Self::MODULUS / 2
-    }
+    /// The instant at which it began, or 0 if that was before the first look. Earlier grants were made in other periods.
+    begun_at: u64,
 }
 
 impl CalendarTime {
@@ -100,19 +49,11 @@ impl CalendarTime {
             looked_at: None,
             next: i64::MIN,
             begun: ArrayVec::new(),
-            count: 1,
-            stamp: Stamp::default(),
-            is_new: true,
-            counts_all: false,
             // No earlier instant that is asked for is before the first one.
             periods: 1 << 32,
             current: 0,
+            begun_at: 0,
         }
-    }
-
-    /// The periods of all keys of a map.
-    pub(crate) fn of_keys(self) -> Self {
-        Self { counts_all: true, ..self }
     }
 
     /// How many periods have begun, from some number on.
@@ -127,13 +68,7 @@ impl CalendarTime {
 
     /// The instant at which this period began.
     pub(crate) fn begun_at(&self) -> u64 {
-        self.at(self.current).unwrap_or(0)
-    }
-
-    /// Grants in this period have at least this stamp.
-    pub(crate) fn with_stamp(mut self, stamp: Stamp) -> Self {
-        (self.stamp, self.is_new) = (stamp, false);
-        self
+        self.begun_at
     }
 
     /// The same in another process, where the period that begins at `next` on the wall clock was the next one.
@@ -161,9 +96,9 @@ impl CalendarTime {
         if next <= looked_at { minute } else { minute.min(next) }
     }
 
-    /// At `now`, the wall clock is `offset` ahead of the limiter's time; `None` if it could not be read. Returns when the next
-    /// period begins, if that may have changed.
-    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) -> Option<u64> {
+    /// At `now`, the wall clock is `offset` ahead of the limiter's time; `None` if it could not be read. The grants up to
+    /// `synced` were made in the period that goes on. Returns when the next period begins, if that may have changed.
+    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>, synced: u64) -> Option<u64> {
         let is_first = self.looked_at.is_none();
         let Some(offset) = offset else {
             // A clock that panics is asked again in a minute.
@@ -180,6 +115,7 @@ impl CalendarTime {
         if self.begun.is_empty() {
             self.begun.push((current.saturating_sub(1), current));
             self.current = current;
+            self.begun_at = self.at(current).unwrap_or(0);
         }
         let is_skipping = !is_first && current.saturating_sub(1) > expected;
         if self.has_begun(current).is_some() {
@@ -187,11 +123,13 @@ impl CalendarTime {
         } else if self.next > current || is_skipping {
             self.next = current;
         }
-        Some(self.next_at())
+        // What is restored has made none before its first look.
+        let earliest = if is_first { 0 } else { synced.saturating_add(1) };
+        Some(self.next_at().max(earliest))
     }
 
-    /// By `now`, the next period has begun. Returns how many periods that are, and when the next one begins.
-    pub(crate) fn cross(&mut self, now: u64) -> (u64, u64) {
+    /// By `now`, the next period has begun, at `next`. Returns how many periods that are, and when the next one begins.
+    pub(crate) fn cross(&mut self, now: u64, next: u64) -> (u64, u64) {
         let current = self.number(now).max(self.next);
         let count = (current - self.next) as u64 + 1;
         if let Some((_, last)) = self.begun.iter_mut().find(|(_, last)| *last == self.next - 1) {
@@ -205,9 +143,8 @@ impl CalendarTime {
             self.begun.sort_unstable();
         }
         self.periods = self.periods.wrapping_add(count);
-        self.count += if self.counts_all { count.min(LONG_REST) } else { u64::from(!self.is_new) };
-        self.is_new = true;
         self.current = current;
+        self.begun_at = self.at(current).map_or(next, |at| at.clamp(next, now));
         self.next = self.unbegun_from(current.saturating_add(1));
         (count, self.next_at())
     }
@@ -237,25 +174,9 @@ impl CalendarTime {
         self.calendar.longest(self.length).checked_mul(count)
     }
 
-    /// In how many periods grants were made, and 1 more if one was made in this period.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
-    pub(crate) fn count_at_least(&mut self, count: u64) {
-        self.count = self.count.max(count);
-    }
-
-    /// A grant is made with this stamp.
-    pub(crate) fn note_stamp(&mut self, stamp: Stamp) {
-        if std::mem::take(&mut self.is_new) {
-            self.stamp = stamp;
-        }
-    }
-
-    /// Whether the grant with this stamp was made in the period that goes on.
-    pub(crate) fn is_of_this_period(&self, stamp: Stamp) -> bool {
-        !self.is_new && stamp.is_since(self.stamp)
+    /// Whether a grant that was made at this instant was made in the period that goes on.
+    pub(crate) fn is_of_this_period(&self, granted_at: Option<u64>) -> bool {
+        granted_at.is_some_and(|at| at >= self.begun_at)
     }
 
     fn wall(&self, at: u64) -> u64 {

@@ -305,8 +305,8 @@ impl Core {
             let left = state.depart(rovers, place, class);
             if let Some(Outcome::Granted { remaining }) = left.outcome {
                 let uncharged = Verdict::refundable(remaining, cost);
-                let stamp = Verdict::stamp(remaining);
-                state.with_grant(remaining, |state| state.give_back(rovers, class, cost, uncharged, stamp));
+                let granted_at = Verdict::instant(remaining);
+                state.with_grant(remaining, |state| state.give_back(rovers, class, cost, uncharged, granted_at));
             }
             left
         });

@@ -27,7 +27,6 @@
 mod changes;
 mod view;
 
-use crate::core::calendar::Stamp;
 use crate::core::supply::Supply;
 use crate::error::Bound;
 use crate::observe::{Reason, Verdict};
@@ -337,7 +336,7 @@ impl DryRun {
                 self.serve(now);
             }
         } else if let Some((cost, None | Some(Verdict::AtOnce { .. } | Verdict::Waits { .. }))) = held {
-            self.refund(cost, now, Stamp::default());
+            self.refund(cost, now, None);
         }
     }
 

@@ -25,8 +25,19 @@ impl Core {
     /// Returns a grant of `cost` tokens in a class that no caller has seen. `word` is its number of remaining tokens.
     pub(crate) fn give_back(&self, class: ClassId, cost: u64, word: u64) {
         self.leaving(|state, rovers, _| {
-            state.give_back(rovers, class, cost, Verdict::refundable(word, cost), Verdict::stamp(word));
+            state.give_back(rovers, class, cost, Verdict::refundable(word, cost), Verdict::instant(word));
         });
+    }
+
+    /// How many tokens remain after a grant in a class with this word. If the word tells the instant of the grant, the number
+    /// is that of now, as of the last reading of the clock.
+    pub(crate) fn remaining(&self, class: ClassId, word: u64) -> u64 {
+        if Verdict::instant(word).is_none() {
+            return Verdict::remaining(word);
+        }
+        let mut state = self.state.lock();
+        let now = state.supply.synced();
+        state.shown_available(&self.rovers, class, now)
     }
 
     /// Releases `cost` tokens from the in-flight cap.
@@ -108,7 +119,7 @@ impl Core {
         }
         self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
             state.with_grant(word, |state| {
-                state.give_back(rovers, class, cost - actual, uncharged, Verdict::stamp(word));
+                state.give_back(rovers, class, cost - actual, uncharged, Verdict::instant(word));
             });
         });
         actual

@@ -122,7 +122,7 @@ impl Both<'_, '_> {
             return None;
         }
         let remaining = self.child.state.admit(&self.child.core.rovers, cost).expect(FITS);
-        Some(self.child.state.stamped(remaining))
+        Some(self.child.state.with_instant(remaining))
     }
 
     /// Takes `cost` tokens from the parent if no claim waits there. Never under a ceiling: claims under a ceiling must
@@ -168,7 +168,7 @@ impl Both<'_, '_> {
         match granted {
             Ok(_) => {
                 let remaining = self.child.state.admit(rovers, cost).expect(FITS);
-                Ok(self.child.state.stamped(remaining))
+                Ok(self.child.state.with_instant(remaining))
             }
             Err(error) => Err(State::as_parent(error, remaining)),
         }

@@ -9,7 +9,7 @@
 //! While the head stands at its limit, the tokens that would be minted *burn*: they are discarded, and a full bucket
 //! earns no credit for idle time. The remainder is kept only if the last token arrived in this very nanosecond.
 
-use crate::core::calendar::{CalendarTime, Stamp};
+use crate::core::calendar::CalendarTime;
 use crate::core::rovers::ahead;
 use crate::core::source::Source;
 use crate::core::window::Window;
@@ -136,7 +136,7 @@ impl Schedule {
                 if now < *next {
                     return;
                 }
-                let (begun, end) = time.cross(now);
+                let (begun, end) = time.cross(now, *next);
                 *next = end;
                 begun.saturating_mul(*amount)
             }
@@ -196,13 +196,10 @@ impl Schedule {
         self.head = self.head.wrapping_add(back);
     }
 
-    /// Returns `n` tokens of the grant with this stamp to a sliding quota, or `n` tokens that are added by hand.
-    fn free(&mut self, n: u64, claimed: u64, stamp: Option<Stamp>) {
+    /// Returns `n` tokens to a sliding quota.
+    fn free(&mut self, n: u64, claimed: u64) {
         self.see(claimed);
-        let freed = self.window_mut().map_or(0, |window| match stamp {
-            Some(stamp) => window.refund(n, stamp),
-            None => window.free(n),
-        });
+        let freed = self.window_mut().map_or(0, |window| window.free(n));
         self.head = self.head.wrapping_add(freed);
     }
 
@@ -217,7 +214,7 @@ impl Schedule {
     /// Adds up to `n` tokens at once, up to `limit`.
     pub(crate) fn add(&mut self, n: u64, limit: u64) {
         if let Mint::Sliding(_) = self.mint {
-            return self.free(n, limit.wrapping_sub(self.burst), None);
+            return self.free(n, limit.wrapping_sub(self.burst));
         }
         let space = ahead(limit, self.head).max(0) as u64;
         self.head = self.head.wrapping_add(n.min(space));
@@ -534,10 +531,6 @@ impl Schedule {
         if let Mint::Calendar { time, .. } = &self.mint { Some(time) } else { None }
     }
 
-    pub(crate) fn calendar_mut(&mut self) -> Option<&mut CalendarTime> {
-        if let Mint::Calendar { time, .. } = &mut self.mint { Some(time) } else { None }
-    }
-
     /// When the next period of a calendar quota begins.
     pub(crate) fn next_period(&self) -> u64 {
         if let Mint::Calendar { next, .. } = &self.mint { *next } else { u64::MAX }
@@ -557,22 +550,24 @@ impl Schedule {
 
     /// The wall clock was read at `now`; see [`CalendarTime::look`]. Returns whether the beginning of the next period has
     /// changed.
-    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) -> bool {
+    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>, synced: u64) -> bool {
         let Mint::Calendar { next, time, .. } = &mut self.mint else { return false };
-        let changed = time.look(now, offset).filter(|at| at != next);
+        let changed = time.look(now, offset, synced).filter(|at| at != next);
         changed.into_iter().for_each(|at| *next = at);
         changed.is_some()
     }
 
-    /// Returns `n` tokens of a grant with this stamp, up to `limit`. A calendar quota takes only those of this period, and a
-    /// sliding one only those in its window. While `debts` wait, a sliding quota takes that much less: the refund may be of
-    /// such a debt, which is not in the window yet.
-    pub(crate) fn refund(&mut self, n: u64, debts: u64, limit: u64, stamp: Stamp) {
-        if self.is_sliding() {
-            return self.free(n.saturating_sub(debts), limit.wrapping_sub(self.burst), Some(stamp));
-        }
-        if self.calendar().is_none_or(|time| time.is_of_this_period(stamp)) {
-            self.add(n, limit);
+    /// Returns `n` tokens of a grant made at `granted_at`, up to `limit`. A calendar quota takes only those of this period,
+    /// and a sliding one only those in its window: none if the instant is not known. While `debts` wait, a sliding quota takes
+    /// that much less: the refund may be of such a debt, which is not in the window yet.
+    pub(crate) fn refund(&mut self, n: u64, debts: u64, limit: u64, granted_at: Option<u64>) {
+        let (counts, debts) = match &self.mint {
+            Mint::Sliding(window) => (window.has(granted_at), debts),
+            Mint::Calendar { time, .. } => (time.is_of_this_period(granted_at), 0),
+            _ => (true, 0),
+        };
+        if counts {
+            self.add(n.saturating_sub(debts), limit);
         }
     }
 

@@ -96,7 +96,7 @@ impl Role {
     const MAX_COST: u8 = 32;
     /// One of the quotas has a calendar; see `state/calendar.rs`.
     const CALENDAR: u8 = 64;
-    /// One of the quotas is sliding: each grant has a stamp.
+    /// One of the quotas is sliding.
     const SLIDING: u8 = 128;
 
     fn add(&mut self, role: u8) {
@@ -143,6 +143,11 @@ impl Role {
 
     fn has_calendar(self) -> bool {
         self.0 & Self::CALENDAR != 0
+    }
+
+    /// Each grant tells its instant.
+    fn has_instants(self) -> bool {
+        self.0 & (Self::CALENDAR | Self::SLIDING) != 0
     }
 
     /// Grants have more to tell than how many tokens remain.
@@ -315,7 +320,7 @@ impl State {
         self.rare.as_ref().is_some_and(|rare| rare.children.iter().any(|(_, it)| it.strong_count() > 0))
     }
 
-    /// Call when quotas are set. With a sliding quota no claim passes without the lock, under which it gets its stamp.
+    /// Call when quotas are set. With a sliding quota no claim passes without the lock, under which it gets its instant.
     pub(crate) fn note_sliding(&mut self) {
         if self.supply.smallest_window().is_some() {
             self.role.add(Role::SLIDING | Role::MAX_COST);
@@ -324,6 +329,10 @@ impl State {
             let unlimited = if self.max_cost() == u64::MAX { Role::MAX_COST } else { 0 };
             self.role.remove(Role::SLIDING | unlimited);
         }
+    }
+
+    pub(crate) fn has_sliding(&self) -> bool {
+        self.role.has_sliding()
     }
 
     /// How many tokens more a grant of `cost` is charged that is settled for `actual`, which is more.

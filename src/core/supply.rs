@@ -31,7 +31,6 @@ mod changes;
 mod external;
 mod quotas;
 
-use crate::core::calendar::Stamp;
 use crate::core::rovers::{ahead, earlier, later};
 use crate::core::schedule::Schedule;
 use crate::error::Bound;
@@ -371,11 +370,16 @@ impl Supply {
         }
     }
 
-    /// Returns `n` tokens of a grant with this stamp that were not used, as far as the burst allows.
-    pub(crate) fn refund(&mut self, n: u64, stamp: Stamp) {
+    /// Returns `n` tokens of a grant made at this instant that were not used, as far as the burst allows.
+    pub(crate) fn refund(&mut self, n: u64, granted_at: Option<u64>) {
+        self.refund_to(n, granted_at, |_| true);
+    }
+
+    /// Like [`refund`](Self::refund), for some of the quotas.
+    pub(crate) fn refund_to(&mut self, n: u64, granted_at: Option<u64>, takes: impl Fn(&Schedule) -> bool) {
         self.note_change();
-        for quota in &mut *self.quotas {
-            quota.refund(n, self.debts, self.claimed.wrapping_add(quota.burst), stamp);
+        for quota in self.quotas.iter_mut().filter(|quota| takes(quota)) {
+            quota.refund(n, self.debts, self.claimed.wrapping_add(quota.burst), granted_at);
         }
     }
 

@@ -10,7 +10,6 @@
 //! those grants can have taken more than what is older. From the latest end, a refund of an old grant would let tokens
 //! of a later one, which are used, come back with the old one.
 
-use crate::core::calendar::Stamp;
 use std::collections::VecDeque;
 
 /// The most slots. With this many, each a 32nd of a period wide, the oldest comes back before another one begins.
@@ -105,9 +104,9 @@ impl Window {
         before - self.used
     }
 
-    /// Refunds tokens of a grant with this stamp. Returns how many tokens came back.
-    pub(crate) fn refund(&mut self, tokens: u64, stamp: Stamp) -> u64 {
-        if stamp.instant().is_some_and(|at| at >= self.known_from) { self.free(tokens) } else { 0 }
+    /// Whether the tokens of a grant made at this instant have not come back.
+    pub(crate) fn has(&self, granted_at: Option<u64>) -> bool {
+        granted_at.is_some_and(|at| at >= self.known_from)
     }
 
     /// Takes out the oldest tokens, up to `tokens` of them. Returns how many.

@@ -117,7 +117,7 @@ impl<'a> LockedQueues<'_, 'a> {
             let class = members[index].class();
             let remaining = match cost {
                 0 => Some(state.available_in(rovers, class)),
-                cost => state.admit_in(rovers, class, cost).map(|word| state.stamped(word)),
+                cost => state.admit_in(rovers, class, cost).map(|word| state.with_instant(word)),
             };
             members[index].granted = Some(remaining.expect("it fits, and the fast path is closed"));
         }

@@ -2,6 +2,7 @@
 
 use super::map::Map;
 use super::shard::ListedKey;
+use crate::core::classes::ROOT;
 use std::hash::{BuildHasher, Hash};
 
 /// The state of one key, as returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
@@ -37,7 +38,7 @@ pub(super) fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, 
             has_live = true;
             live.look_at(|state, rovers, sample| KeyedEntry {
                 key,
-                available: state.shown_available(rovers, sample.now),
+                available: state.shown_available(rovers, ROOT, sample.now),
                 deficiency: state.shown_deficiency(rovers, sample.now),
                 waiting_tasks: state.queue.len(),
                 in_flight: state.in_flight(rovers).map(|(tokens, _)| tokens),

@@ -50,7 +50,7 @@ impl<M: MapRef, F> Granted<M, F> {
 impl<M: MapRef> Pass<M> {
     fn remaining(&self) -> u64 {
         match &self.live {
-            Some(live) if Verdict::has_instant(self.left.word()) => live.rovers.remaining_after(live.rovers.tail()),
+            Some(live) if Verdict::instant(self.left.word()).is_some() => live.remaining(ROOT, self.left.word()),
             _ => self.left.tokens(),
         }
     }
@@ -138,7 +138,8 @@ macro_rules! grant_methods {
         }
 
         /// Returns how many tokens this grant left for its key: the number that a response header would report. With a
-        /// [sliding](crate::Quota::sliding) quota, it is the number at the instant of this call.
+        /// [sliding](crate::Quota::sliding) quota, or a calendar quota and an in-flight cap, it is the number at the instant
+        /// of this call.
         pub fn remaining(&self) -> u64 {
             self.pass.remaining()
         }

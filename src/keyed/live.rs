@@ -80,7 +80,7 @@ impl LiveTemplate {
             let mut schedule = Schedule::from_level(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at);
             if let Some(periods) = &rate.periods {
                 let (calendar, next) = periods.of_live_entry(at);
-                schedule.set_periods(calendar.with_stamp(rates.first_stamp(periods, at)), next);
+                schedule.set_periods(calendar, next);
             }
             schedule
         });
@@ -208,7 +208,7 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
                 let Some(periods) = &rate.periods else { continue };
                 let at = state.supply.synced();
                 let (calendar, next) = periods.of_live_entry(at);
-                state.set_periods(index, &calendar.with_stamp(rates.first_stamp(periods, at)), next);
+                state.set_periods(index, &calendar, next);
             }
             state.note_calendars(&live.time);
             state.name_quotas(Arc::clone(&rates.names));

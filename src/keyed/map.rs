@@ -126,9 +126,10 @@ pub(super) struct Taken {
 impl Taken {
     /// Tokens of a core, which holds them or not.
     pub(super) fn of_permit(mut permit: Permit<Arc<Core>>, is_held: bool) -> Self {
-        let left = Left::of_word(permit.word());
+        let left = Left::of_permit(&permit);
         // Only the core knows whether the tokens are in a window still.
-        let is_held = is_held || crate::observe::Verdict::has_instant(permit.word());
+        let has_instant = crate::observe::Verdict::instant(permit.word()).is_some();
+        let is_held = is_held || has_instant && permit.scope().state.lock().has_sliding();
         let live = is_held.then(|| Arc::clone(permit.scope()));
         if is_held {
             // Released by the grant, and not here.

@@ -23,9 +23,10 @@
 
 use super::periods::{Calendars, Periods};
 use crate::Quota;
-use crate::core::calendar::Stamp;
+use crate::core::Core;
 use crate::core::schedule::gcd;
 use crate::observe::Verdict;
+use crate::permit::Permit;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -67,24 +68,35 @@ pub(super) struct Level {
 /// asks for it, outside of all locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// The units that remain, or the word of a [`Verdict`] or with a stamp.
+    /// The units that remain, or the word of a grant.
     units: u64,
-    /// The units in a token, or [`VERDICT`].
+    /// The units in a token, or [`WORD`], or 1 more than that and the instant of the grant.
     unit: NonZeroU64,
 }
 
 /// No level that is packed has so many units in a token.
-const VERDICT: NonZeroU64 = NonZeroU64::MAX;
+const WORD: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 63) - 1);
 
 impl Left {
     pub(super) fn whole(tokens: u64) -> Self {
         Self { units: tokens, unit: NonZeroU64::MIN }
     }
 
-    /// The tokens that a grant of a core left, the verdict of a dry run, or the instant of the grant.
-    pub(super) fn of_word(word: u64) -> Self {
-        let is_number = Verdict::of_word(word).is_none() && Verdict::stamp(word) == Stamp::default();
-        if is_number { Self::whole(word) } else { Self { units: word, unit: VERDICT } }
+    /// What a grant of a core left.
+    pub(super) fn of_permit(permit: &Permit<Arc<Core>>) -> Self {
+        let (word, instant) = (permit.word(), Verdict::instant(permit.word()));
+        let left = match Verdict::of_word(word) {
+            Some(_) if instant.is_none() => Self { units: word, unit: WORD },
+            Some(_) => Self::whole(permit.remaining()).in_dry_run(),
+            None => Self::whole(permit.remaining()),
+        };
+        instant.map_or(left, |instant| left.at(instant))
+    }
+
+    /// Adds the instant of the grant.
+    pub(super) fn at(self, instant: u64) -> Self {
+        let units = if self.unit < WORD { self.tokens() } else { self.units };
+        Self { units, unit: WORD.saturating_add(instant.saturating_add(1)) }
     }
 
     /// What a grant at once of a limiter in dry run left.
@@ -92,20 +104,18 @@ impl Left {
         if Verdict::of_word(self.word()).is_some() {
             return self;
         }
-        let word = Verdict::AtOnce { remaining: self.tokens() }.to_word();
-        match Verdict::stamp(self.word()) {
-            stamp if stamp == Stamp::default() => Self::of_word(word),
-            stamp => Self::of_word(Verdict::stamped(word, stamp)),
-        }
+        Self { units: Verdict::AtOnce { remaining: self.tokens() }.to_word(), unit: self.unit.max(WORD) }
     }
 
-    /// The word of a verdict or with a stamp; 0 if there is none.
+    /// The word of a verdict or with the instant of the grant; 0 if there is neither.
     pub(super) fn word(self) -> u64 {
-        if self.unit == VERDICT { self.units } else { 0 }
+        let word = if self.unit < WORD { 0 } else { self.units };
+        let instant = self.unit.get().checked_sub(WORD.get() + 1);
+        instant.map_or(word, |instant| Verdict::with_instant(word, instant))
     }
 
     pub(super) fn tokens(self) -> u64 {
-        if self.unit == VERDICT { Verdict::remaining(self.units) } else { self.units / self.unit }
+        if self.unit < WORD { self.units / self.unit } else { Verdict::remaining(self.units) }
     }
 
     /// What is left after another grant of `cost` tokens; `None` if there are fewer.
@@ -313,12 +323,12 @@ impl Rate {
     /// [Takes](Self::take_from_packed) from the only quota of a key, if it has a calendar.
     #[inline(never)]
     fn take_in_period(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
-        let (periods, count) = self.periods.as_ref().filter(|_| cost <= self.burst())?.counts(now);
+        let periods = self.periods.as_ref().filter(|_| cost <= self.burst())?.count(now);
         let minted = periods.wrapping_mul(self.amount) << 1;
         let units = (minted.wrapping_sub(packed.get() - 1) as i64 >> 1).min(self.full as i64);
         let left = units.checked_sub_unsigned(cost).filter(|left| *left >= 0)? as u64;
         let packed = NonZeroU64::MIN | minted.wrapping_sub(left << 1);
-        Some((packed, Left::of_word(Verdict::stamped(left, Stamp::of(count)))))
+        Some((packed, Left::whole(left).at(now)))
     }
 
     /// Twice the units minted since the origin, modulo 2^64.

@@ -6,13 +6,11 @@
 //! Most keys have one quota. Its rate is stored inline, and its level is packed into 8 bytes; the levels of two quotas
 //! are packed into two words. The levels of more quotas are not packed.
 
-use super::periods::{Calendars, Periods, stamp};
+use super::periods::Calendars;
 use super::quotas::{MAX_QUOTAS, Quotas};
 use super::rate::{Left, Level, Rate};
-use crate::core::calendar::Stamp;
 use crate::error::Bound;
 use crate::name::{QuotaNames, quota_names};
-use crate::observe::Verdict;
 use std::num::NonZeroU64;
 
 /// The limit of a debt in tokens, the same as in a queue.
@@ -239,28 +237,18 @@ impl Rates {
         self.iter().zip(&mut levels.units).for_each(|(rate, units)| *units -= rate.units(tokens));
     }
 
-    /// What a grant at `at` left, with a stamp if a quota has a calendar.
+    /// What a grant at `at` left, with this instant if a quota has a calendar.
     pub(super) fn left(&self, remaining: u64, at: u64) -> Left {
-        if self.periods().next().is_none() {
-            return Left::whole(remaining);
-        }
-        Left::of_word(Verdict::stamped(remaining, stamp(self.periods(), at)))
+        let has_calendar = self.iter().any(|rate| rate.periods.is_some());
+        if has_calendar { Left::whole(remaining).at(at) } else { Left::whole(remaining) }
     }
 
-    fn periods(&self) -> impl Iterator<Item = &Periods> {
-        self.iter().filter_map(|rate| rate.periods.as_deref())
-    }
-
-    /// The stamp that no grant is below that was made in the period of `one` that goes on at `at`.
-    pub(super) fn first_stamp(&self, one: &Periods, at: u64) -> Stamp {
-        stamp(self.periods(), one.begun(at))
-    }
-
-    /// Returns `tokens` of a grant with this stamp to each level, up to its burst.
-    pub(super) fn refund(&self, levels: &mut Levels, tokens: u64, stamp: Stamp) {
-        let at = levels.at;
+    /// Returns `tokens` of a grant made at `granted_at` to each level, up to its burst. A calendar quota takes only those of
+    /// the period that goes on.
+    pub(super) fn refund(&self, levels: &mut Levels, tokens: u64, granted_at: Option<u64>) {
+        let now = levels.at;
         self.add(levels, tokens, |rate| {
-            rate.periods.as_ref().is_none_or(|periods| stamp.is_since(self.first_stamp(periods, at)))
+            rate.periods.as_ref().is_none_or(|periods| granted_at.is_some_and(|at| at >= periods.begun(now)))
         });
     }
 
@@ -333,7 +321,7 @@ impl Rates {
         let Some(word) = NonZeroU64::new(packed.second) else { return Some((Packed { first, second: 0 }, left)) };
         let (second, other) = self.others.first()?.take_from_packed(word, cost, now)?;
         if left.word() != 0 || other.word() != 0 {
-            // The grant has one stamp for both quotas, which `left` makes.
+            // The grant has one instant for both quotas, which `left` adds.
             return None;
         }
         Some((Packed { first, second: second.get() }, left.min(other)))

@@ -1,5 +1,6 @@
 //! The methods that read the state of a limiter.
 
+use crate::core::classes::ROOT;
 use crate::handle::Limiter;
 use crate::snapshot::Snapshot;
 use std::time::Duration;
@@ -8,7 +9,7 @@ impl Limiter {
     /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits. In a limiter
     /// with classes, callers that a ceiling holds back do not count.
     pub fn available(&self) -> u64 {
-        self.core().look_at(|state, rovers, sample| state.shown_available(rovers, sample.now))
+        self.core().look_at(|state, rovers, sample| state.shown_available(rovers, ROOT, sample.now))
     }
 
     /// Returns by how many tokens the claims exceed the supply: the tokens that waiters still lack, plus the debts

@@ -8,8 +8,7 @@ use crate::error::ConfigError;
 ///
 /// **Within one period, tokens granted less tokens refunded <= amount.** When a period begins, the bucket has the amount,
 /// whatever was left: nothing is carried over. A refund of tokens that were granted in an earlier period frees
-/// nothing, and neither does one of a call that would have waited in a [dry run](crate::Builder::dry_run). A key whose
-/// quotas are changed can get back tokens that it was granted under the old ones.
+/// nothing, and neither does one of a call that would have waited in a [dry run](crate::Builder::dry_run).
 ///
 /// The wall clock is [`Clock::wall`](crate::Clock::wall), by default the system's. It is read when a period is about to
 /// begin, and at least every minute while callers wait, or when a call comes. So a limiter notices a clock that was set,

@@ -18,7 +18,6 @@ use super::shadow::Shadow;
 use super::tree::Tree;
 use super::{Pick, steps};
 use crate::Quota;
-use crate::core::calendar::Stamp;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
 
@@ -391,17 +390,17 @@ impl Scheduler {
     }
 
     /// `tokens` of a grant made in `leaf` come back; see [`Tree::refund`].
-    pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, uncharged: u64, now: u64, stamp: Stamp) {
+    pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, uncharged: u64, now: u64, granted_at: Option<u64>) {
         if let Some(shadow) = &mut self.shadow {
-            shadow.refund(tokens, now, stamp);
+            shadow.refund(tokens, now, granted_at);
         }
         self.tree.refund(leaf, tokens, uncharged, now);
     }
 
     /// The wall clock was read; see [`Supply::look`].
-    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) {
+    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>, synced: u64) {
         if let Some(shadow) = &mut self.shadow {
-            shadow.look(now, offset);
+            shadow.look(now, offset, synced);
         }
     }
 

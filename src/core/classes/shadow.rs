@@ -4,7 +4,6 @@
 //! giving back up to the burst would let other claims pass beyond the rate law. Up to the shadow level it does not: by
 //! themselves, the claims that are paid in one piece are bounded by the shadow's bucket.
 
-use crate::core::calendar::Stamp;
 use crate::core::rovers::{ahead, earlier};
 use crate::core::schedule::Schedule;
 use crate::core::supply::Supply;
@@ -34,14 +33,14 @@ impl Shadow {
     }
 
     /// Tokens of a grant came back.
-    pub(super) fn refund(&mut self, tokens: u64, now: u64, stamp: Stamp) {
+    pub(super) fn refund(&mut self, tokens: u64, now: u64, granted_at: Option<u64>) {
         self.mint(now);
         let taken = self.taken;
-        self.quotas.iter_mut().for_each(|quota| quota.refund(tokens, 0, taken.wrapping_add(quota.burst), stamp));
+        self.quotas.iter_mut().for_each(|quota| quota.refund(tokens, 0, taken.wrapping_add(quota.burst), granted_at));
     }
 
-    pub(super) fn look(&mut self, now: u64, offset: Option<i128>) {
-        self.quotas.iter_mut().for_each(|quota| _ = quota.look(now, offset));
+    pub(super) fn look(&mut self, now: u64, offset: Option<i128>, synced: u64) {
+        self.quotas.iter_mut().for_each(|quota| _ = quota.look(now, offset, synced));
     }
 
     /// Tokens were added by hand: to the manual quotas if there are any, else to all.

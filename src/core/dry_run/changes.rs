@@ -1,15 +1,16 @@
 //! Changes of the simulation by refunds, debts and the operator.
 
 use super::{Ahead, DryRun, Entry};
-use crate::core::calendar::{CalendarTime, Stamp};
+use crate::core::calendar::CalendarTime;
 use crate::core::schedule::Schedule;
 use crate::core::supply::Supply;
 use crate::quota::Quota;
 
 impl DryRun {
-    /// Returns tokens of a grant that were not used. When it was granted here is not known, so a sliding quota gets nothing.
-    pub(crate) fn refund(&mut self, tokens: u64, now: u64, stamp: Stamp) {
-        self.change(now, |supply, _| supply.refund(tokens, stamp.without_instant()));
+    /// Returns tokens of a grant that were not used and that the limiter made at this instant. The simulation can have made it
+    /// earlier, so a sliding quota gets nothing.
+    pub(crate) fn refund(&mut self, tokens: u64, now: u64, granted_at: Option<u64>) {
+        self.change(now, |supply, _| supply.refund_to(tokens, granted_at, |quota| !quota.is_sliding()));
     }
 
     /// The wall clock was read; see [`Supply::look`].
@@ -21,11 +22,6 @@ impl DryRun {
     /// Sets the periods of a calendar quota.
     pub(crate) fn set_periods(&mut self, index: usize, periods: &CalendarTime, next: u64) {
         self.supply.quota_mut(index).set_periods(periods.clone(), next);
-    }
-
-    /// A grant is made with this stamp.
-    pub(crate) fn note_stamp(&mut self, stamp: Stamp) {
-        self.supply.note_stamp(stamp);
     }
 
     /// Charges `tokens` more for a grant: a debt behind the claims in the queue.

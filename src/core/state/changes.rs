@@ -1,7 +1,6 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
 use super::{MAX_COST, State};
-use crate::core::calendar::Stamp;
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
@@ -85,9 +84,16 @@ impl State {
     }
 
     /// Returns `tokens` of a grant at the instant up to which the queue has been served.
-    pub(super) fn give_back_now(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64, stamp: Stamp) {
-        self.adding_tokens(rovers, |state| state.supply.refund(tokens, stamp));
-        self.note_refund(class, tokens, uncharged, stamp);
+    pub(super) fn give_back_now(
+        &mut self,
+        rovers: &Rovers,
+        class: ClassId,
+        tokens: u64,
+        uncharged: u64,
+        granted_at: Option<u64>,
+    ) {
+        self.adding_tokens(rovers, |state| state.supply.refund(tokens, granted_at));
+        self.note_refund(class, tokens, uncharged, granted_at);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         self.release_now(rovers, tokens);
     }

@@ -7,7 +7,6 @@ use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::wakes::Peer;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
-use crate::observe::Verdict;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::Waker;
@@ -67,15 +66,12 @@ impl State {
         self.fast_admit_plain(rovers, cost, sample)
     }
 
-    /// The same with a calendar quota.
+    /// The way of a limiter with a calendar or a sliding quota.
     #[inline(never)]
     fn fast_admit_in_period(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
-        if let Some(stamp) = self.stamp_until(sample.now) {
-            return self.fast_admit_plain(rovers, cost, sample).map(|remaining| Verdict::number_with(remaining, stamp));
-        }
         self.look_at_wall(sample.now);
         let remaining = self.fast_admit_plain(rovers, cost, sample)?;
-        Some(self.stamped(remaining))
+        Some(self.with_instant(remaining))
     }
 
     #[inline(always)]
@@ -156,7 +152,7 @@ impl State {
         } else {
             self.try_acquire_enforced(rovers, class, cost, now)?
         };
-        Ok(self.stamped(word))
+        Ok(self.with_instant(word))
     }
 
     /// Grants or denies `cost` tokens. A dry run does not learn of the call.
@@ -243,7 +239,7 @@ impl State {
             self.arrive_uncounted(rovers, arrival, now)
         };
         self.totals.refused += u64::from(result.is_err());
-        Ok(result?.map(|word| self.stamped(word)))
+        Ok(result?.map(|word| self.with_instant(word)))
     }
 
     pub(super) fn arrive_uncounted(

@@ -16,7 +16,6 @@ use super::shares::conflict_error;
 use super::step::{Completes, InService};
 use super::{Role, State, classes_in};
 use crate::Quota;
-use crate::core::calendar::Stamp;
 use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT};
 use crate::core::joint::Fronts;
 use crate::core::outcome::Outcome;
@@ -146,10 +145,8 @@ impl State {
             classes.scheduler.pay(pick, &mut self.supply, base);
             return;
         }
-        let mut remaining = Verdict::charged(level_after(&self.supply, classes, pick, base));
-        if self.role.has_calendar() {
-            remaining = self.stamped(remaining);
-        }
+        let level = level_after(&self.supply, classes, pick, base);
+        let remaining = self.with_instant(Verdict::charged(level));
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
         let waiter = queue.call_front(Outcome::Granted { remaining });
@@ -223,11 +220,11 @@ impl State {
     }
 
     /// Tokens of a grant made in a class came back; see [`Scheduler::refund`](crate::core::classes::Scheduler::refund).
-    pub(super) fn note_refund(&mut self, class: ClassId, tokens: u64, uncharged: u64, stamp: Stamp) {
+    pub(super) fn note_refund(&mut self, class: ClassId, tokens: u64, uncharged: u64, granted_at: Option<u64>) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
             let leaf = classes.entry(class).leaf;
-            classes.scheduler.refund(leaf, tokens, uncharged, now, stamp);
+            classes.scheduler.refund(leaf, tokens, uncharged, now, granted_at);
         }
     }
 

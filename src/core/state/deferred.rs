@@ -11,7 +11,6 @@
 //! effect once the queue has been served up to their instants.
 
 use super::State;
-use crate::core::calendar::Stamp;
 use crate::core::classes::ClassId;
 use crate::core::rovers::Rovers;
 
@@ -32,7 +31,7 @@ enum Act {
     Arrive,
     /// Tokens of a grant made in this class came back. The class may be gone by now, but no other has its number: a class is
     /// added only to a queue that is not behind.
-    Refund(ClassId, u64, Stamp),
+    Refund(ClassId, u64, Option<u64>),
     /// Tokens were released from the in-flight cap.
     Release(u64),
     Replenish(u64),
@@ -75,20 +74,27 @@ impl State {
         match first.act {
             Act::Arrive => {}
             // A limiter with classes is never behind.
-            Act::Refund(class, tokens, stamp) => self.give_back_now(rovers, class, tokens, 0, stamp),
+            Act::Refund(class, tokens, granted_at) => self.give_back_now(rovers, class, tokens, 0, granted_at),
             Act::Release(tokens) => self.release_now(rovers, tokens),
             Act::Replenish(tokens) => self.replenish_now(rovers, tokens, Some(first.from)),
         }
     }
 
     /// Returns `tokens` of a grant made in a class that were not used and are no longer in flight. The class has been
-    /// charged for `uncharged` of them, and is not any more. `stamp` is that of the grant.
-    pub(crate) fn give_back(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, uncharged: u64, stamp: Stamp) {
+    /// charged for `uncharged` of them, and is not any more. The grant was made at `granted_at`.
+    pub(crate) fn give_back(
+        &mut self,
+        rovers: &Rovers,
+        class: ClassId,
+        tokens: u64,
+        uncharged: u64,
+        granted_at: Option<u64>,
+    ) {
         if let Some((dry_run, now)) = self.dry_run_now() {
-            dry_run.refund(tokens, now, stamp);
+            dry_run.refund(tokens, now, granted_at);
         }
-        if !self.defer(Act::Refund(class, tokens, stamp)) {
-            self.give_back_now(rovers, class, tokens, uncharged, stamp);
+        if !self.defer(Act::Refund(class, tokens, granted_at)) {
+            self.give_back_now(rovers, class, tokens, uncharged, granted_at);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Quotas in dry run: every call also arrives in the [simulation](crate::core::dry_run).
 
 use super::{Arrival, Role, State};
-use crate::core::classes::ROOT;
+use crate::core::classes::{ClassId, ROOT};
 use crate::core::dry_run::{Ask, DryRun};
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
@@ -111,14 +111,14 @@ impl State {
     }
 
     /// [`available`](Self::available), as if all quotas were enforced.
-    pub(crate) fn shown_available(&mut self, rovers: &Rovers, now: u64) -> u64 {
+    pub(crate) fn shown_available(&mut self, rovers: &Rovers, class: ClassId, now: u64) -> u64 {
         let closed = self.closed;
         match self.dry_run_mut() {
             Some(dry_run) if !closed => {
                 dry_run.serve(now);
                 dry_run.available()
             }
-            _ => self.available_in(rovers, ROOT),
+            _ => self.available_in(rovers, class),
         }
     }
 

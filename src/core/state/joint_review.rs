@@ -51,7 +51,7 @@ impl State {
             None => ahead(self.supply.limit(), end).max(0) as u64,
         };
         self.update_held(rovers);
-        self.stamped(remaining)
+        self.with_instant(remaining)
     }
 
     /// When front `number` could be granted here, as of the instant up to which this limiter is served; `None` if no clock

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::Quota;
-use crate::core::calendar::Stamp;
 use crate::core::queue::Place;
 use crate::core::state::Reach;
 use crate::core::supply::Supply;
@@ -265,7 +264,7 @@ fn what_a_pause_held_back_is_granted_at_the_instant_at_which_it_came_or_never() 
 #[test]
 fn refunded_tokens_beyond_the_limit_are_lost() {
     let mut node = Node::new(Outage::Wait).keeping(0, 3, u64::MAX);
-    node.state.supply.refund(5, Stamp::default());
+    node.state.supply.refund(5, None);
     assert_eq!((node.head(), node.state.leases().take_spares()), (3, 0));
 }
 

@@ -27,7 +27,7 @@ where
         let entered = self.enter(key, hash, true, |shard, request, context| {
             let settled = shard.at_levels(request, context, |rates, levels| {
                 if actual < cost {
-                    rates.refund(levels, cost - actual, Verdict::stamp(word));
+                    rates.refund(levels, cost - actual, Verdict::instant(word));
                     return actual;
                 }
                 let more = (actual - cost).min(MAX_COST).min(rates.space(levels));

@@ -3,6 +3,7 @@
 use super::taking::most_claimable;
 use super::{Entered, Map, wait};
 use crate::core::Core;
+use crate::core::classes::ROOT;
 use crate::core::parent::Parent;
 use crate::keyed::ToKey;
 use crate::keyed::rate::{Level, Rate};
@@ -85,7 +86,8 @@ where
     fn own_available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         let cap = self.template.cap().unwrap_or(u64::MAX);
         let at_levels = |rates: &Rates, levels: &Levels, _| rates.available(levels).min(cap);
-        let at_live = |live: &Core| live.look_at(|state, rovers, sample| state.shown_available(rovers, sample.now));
+        let at_live =
+            |live: &Core| live.look_at(|state, rovers, sample| state.shown_available(rovers, ROOT, sample.now));
         self.look(key, at_levels, at_live, Some(0))
     }
 

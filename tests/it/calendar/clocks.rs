@@ -124,6 +124,13 @@ fn a_refund_counts_in_the_period_of_its_grant() {
     assert_eq!(limiter.available(), 4, "yesterday's tokens");
     new.settle(1);
     assert_eq!(limiter.available(), 9);
+    // The clock is set forward over the next midnight, which the last grant has not seen.
+    let mut last = limiter.try_acquire(9).unwrap();
+    clock.set_wall(clock.wall() + 24 * HOUR);
+    clock.advance(MINUTE);
+    drop(limiter.try_acquire(6).unwrap());
+    last.settle(0);
+    assert_eq!(limiter.available(), 4, "yesterday's tokens");
 }
 
 #[test]
@@ -136,8 +143,18 @@ fn a_quota_changes_from_and_to_a_calendar() {
     assert_eq!(limiter.available(), 0);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(limiter.available(), 10);
+    let mut of_this_hour = limiter.try_acquire(8).unwrap();
+    limiter.set_quota(0, Quota::per_calendar_day(4)).unwrap();
+    assert_eq!(limiter.available(), 2);
+    of_this_hour.settle(7);
+    assert_eq!(limiter.available(), 3, "of this day too");
     limiter.set_quota(0, Quota::per_calendar_hour(4)).unwrap();
-    assert_eq!(limiter.available(), 4);
+    clock.advance(HOUR);
+    drop(limiter.try_acquire(2).unwrap());
+    of_this_hour.settle(0);
+    assert_eq!(limiter.available(), 2, "of the last hour");
+    drop(limiter.try_acquire(2).unwrap());
+    clock.advance(HOUR);
     limiter.set_quota(0, Quota::per_second(5)).unwrap();
     drop(limiter.try_acquire(4).unwrap());
     clock.advance(Duration::from_secs(1));

@@ -73,7 +73,7 @@ fn full(rule: Rule) -> Rule {
 }
 
 fn is_stepped(rule: &Rule) -> bool {
-    matches!(rule.refill, Refill::Stepped { .. } | Refill::Calendar { .. })
+    matches!(rule.refill, Refill::Stepped { .. })
 }
 
 fn quotas(rules: &[Rule]) -> Quotas {
@@ -218,9 +218,7 @@ impl Both<'_> {
     /// oracle's.
     fn set_quota(&mut self, key: usize, kind: usize, index: usize, rule: Rule) {
         let rule = full(rule);
-        // Stamps of grants under other calendars are not compared.
-        let has_calendar = |rule: &Rule| matches!(rule.refill, Refill::Calendar { .. });
-        if is_stepped(&rule) || self.rules.iter().flatten().chain(&self.common).any(has_calendar) {
+        if is_stepped(&rule) {
             return;
         }
         let with_rule = |rules: &[Rule]| -> Vec<Rule> {

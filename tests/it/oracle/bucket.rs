@@ -39,8 +39,6 @@ pub(crate) struct Bucket {
     pub(crate) rest: Int,
     /// Stepped: the end of a period, from which the others are counted. Before the start if the period became longer.
     pub(crate) origin: Int,
-    /// Calendar: how many grants were made before this calendar was set.
-    pub(crate) since: usize,
     /// Sliding: each grant in the window, as the instant from which it counts and its tokens.
     window: VecDeque<(Int, Int)>,
     /// Sliding: the latest of these instants whose tokens have come back by time.
@@ -51,16 +49,15 @@ impl Bucket {
     pub(crate) fn new(rule: Rule) -> Bucket {
         let level = rule.burst;
         let (origin, window) = (first_origin(rule, 0), VecDeque::new());
-        let mut bucket = Bucket { rule: rule.reduced(), level, rest: 0, origin, since: 0, window, gone: -1 };
+        let mut bucket = Bucket { rule: rule.reduced(), level, rest: 0, origin, window, gone: -1 };
         bucket.take(rule.burst - rule.initial, 0);
         bucket
     }
 
-    /// Whether a grant, with its index among all and its instant, was made in the period that goes on at `now`.
-    pub(crate) fn takes_back(&self, granted: Option<(usize, Int)>, now: Int) -> bool {
+    /// Whether a grant was made in the period that goes on at `now`, as far as its instant is known.
+    pub(crate) fn takes_back(&self, granted_at: Option<Int>, now: Int) -> bool {
         let Refill::Calendar { period, .. } = self.rule.refill else { return true };
-        let Some((index, at)) = granted else { return false };
-        index >= self.since && (at - self.origin) / period == (now - self.origin) / period
+        granted_at.is_some_and(|at| (at - self.origin) / period == (now - self.origin) / period)
     }
 
     /// Takes tokens at `now`.
@@ -100,12 +97,12 @@ impl Bucket {
         self.level >= cost || matches!(self.rule.refill, Refill::Sliding { .. }) && self.window.is_empty()
     }
 
-    /// Returns tokens of a grant made at `at`. Tokens of a window come out of its oldest end, if those of the grant are in it
-    /// still, except as many as `debts` have that wait.
-    pub(crate) fn refund(&mut self, tokens: Int, debts: Int, at: Int) {
+    /// Returns tokens of a grant made at `granted_at`. Tokens of a window come out of its oldest end, if those of the grant are
+    /// in it still, except as many as `debts` have that wait.
+    pub(crate) fn refund(&mut self, tokens: Int, debts: Int, granted_at: Option<Int>) {
         if !matches!(self.rule.refill, Refill::Sliding { .. }) {
             self.add(tokens, self.rule.burst);
-        } else if at > self.gone {
+        } else if granted_at.is_some_and(|at| at > self.gone) {
             self.add((tokens - debts).max(0), self.rule.burst);
         }
     }
@@ -193,7 +190,7 @@ impl Bucket {
 
     /// Changes the rule from `now` on. The accrued part of a token stays that part of a token, and the elapsed part of
     /// a period stays that part of a period.
-    pub(crate) fn change(&mut self, rule: Rule, now: Int, grants: usize, front: Option<Int>) {
+    pub(crate) fn change(&mut self, rule: Rule, now: Int, front: Option<Int>) {
         let rule = rule.reduced();
         self.rest = match (self.rule.refill, rule.refill) {
             (Refill::Continuous { period: old, .. }, Refill::Continuous { period: new, .. }) => self.rest * new / old,
@@ -205,10 +202,6 @@ impl Bucket {
             }
             _ => first_origin(rule, now),
         };
-        match (self.rule.refill, rule.refill) {
-            (Refill::Calendar { period: old, .. }, Refill::Calendar { period: new, .. }) if old == new => {}
-            _ => self.since = grants,
-        }
         let window = std::mem::take(&mut self.window);
         let was_sliding = matches!(self.rule.refill, Refill::Sliding { .. });
         self.rule = rule;

@@ -50,19 +50,15 @@ impl Oracle {
     fn refund(&mut self, id: Id, tokens: Int) {
         self.refunded += tokens;
         // In a dry run the claim may still wait.
-        let granted = self.index_granted(id).map(|index| (index, self.log[index].at));
+        let granted = self.log.iter().rev().find(|granted| granted.id == id && !self.uncounted.contains(&id));
+        // A grant keeps an instant of the first 36 years.
+        let granted_at = granted.map(|granted| granted.at.min((1 << 60) - 1));
+        let in_window = granted_at.filter(|_| !self.in_dry_run);
         let waits = |entry: &Entry| if let Entry::Debt(tokens) = entry { *tokens } else { 0 };
-        let (debts, at): (Int, Int) = (self.queue.iter().map(waits).sum(), self.counts_from(id));
-        for bucket in self.buckets.iter_mut().filter(|bucket| bucket.takes_back(granted, self.last)) {
-            bucket.refund(tokens, debts, at);
+        let debts: Int = self.queue.iter().map(waits).sum();
+        for bucket in self.buckets.iter_mut().filter(|bucket| bucket.takes_back(granted_at, self.last)) {
+            bucket.refund(tokens, debts, in_window);
         }
-    }
-
-    /// The instant of a grant, if a window counts it: `Int::MIN` if there was none when it was made.
-    fn counts_from(&self, id: Id) -> Int {
-        let granted = self.log.iter().rev().find(|granted| granted.id == id);
-        // A grant keeps an instant of the first 73 years.
-        granted.filter(|_| !self.uncounted.contains(&id)).map_or(Int::MIN, |granted| granted.at.min((1 << 61) - 1))
     }
 
     fn index_granted(&self, id: Id) -> Option<usize> {
@@ -90,7 +86,7 @@ impl Oracle {
     pub(crate) fn set_quota(&mut self, now: Int, index: usize, rule: Rule) {
         self.advance(now);
         let front = self.front();
-        self.buckets[index].change(rule, self.last, self.log.len(), front);
+        self.buckets[index].change(rule, self.last, front);
         self.advance(now);
     }
 

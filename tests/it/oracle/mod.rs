@@ -167,10 +167,9 @@ impl Oracle {
         self.buckets.iter_mut().for_each(|bucket| bucket.take(cost, self.last));
         self.in_flight += cost;
         let has = |refill: fn(&Refill) -> bool| self.buckets.iter().any(|bucket| refill(&bucket.rule.refill));
-        // A limiter with a calendar keeps the periods of its grants, not their instants.
-        let is_counted = has(|refill| matches!(refill, Refill::Sliding { .. }))
-            && !has(|refill| matches!(refill, Refill::Calendar { .. }));
-        if self.in_dry_run || !is_counted {
+        let has_instant = has(|refill| matches!(refill, Refill::Calendar { .. }))
+            || has(|refill| matches!(refill, Refill::Sliding { .. })) && !self.in_dry_run;
+        if !has_instant {
             self.uncounted.push(id);
         }
         self.log.push(Granted { id, at: self.last, cost });
