@@ -26,10 +26,6 @@ fn sources(folder: &Path, into: &mut String) {
 
 #[test]
 fn everything_that_design_names_as_a_defence_exists() {
-    if !Path::new("tests/plants").exists() {
-        println!("NOT RUN: the published package has no plants and no other crates");
-        return;
-    }
     let mut code = String::new();
     for folder in ["src", "tests", "examples", "crates"] {
         sources(Path::new(folder), &mut code);
