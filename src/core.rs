@@ -5,6 +5,7 @@
 //! `core/parent.rs`, and the drivers that serve the queue in `core/driving.rs`.
 
 pub(crate) mod alarm;
+pub(crate) mod arithmetic;
 pub(crate) mod calendar;
 pub(crate) mod claim_scope;
 pub(crate) mod claims;

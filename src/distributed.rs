@@ -312,7 +312,7 @@ pub enum StoreError {
     Setup {
         /// What is missing.
         missing: Missing,
-        /// The same in words, with what to do, and what the server said.
+        /// What is missing in words, with what to do, and what the server said.
         message: String,
     },
     /// The request was not sent, so the store is unchanged: the server is unreachable, or too many requests are

@@ -71,7 +71,7 @@ impl CalendarTime {
         self.begun_at
     }
 
-    /// The same in another process, where the period that begins at `next` on the wall clock was the next one.
+    /// Continues in another process, where the period that begins at `next` on the wall clock was the next one.
     pub(crate) fn restore(&mut self, next: u64) {
         self.next = self.calendar.number(self.length, next);
         self.begun = [(self.next - 2, self.next - 1)].into_iter().collect();

@@ -57,8 +57,8 @@ pub(crate) fn poll_paid<T>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<
     let answer = poll(cx);
     if answer.is_ready() {
         GIVEN.set(0);
-        // The same as `made_progress`, and leaves nothing to drop: that drop is a function call, and would be a large part
-        // of the cost of a grant without waiting.
+        // This does what `made_progress` does and leaves nothing to drop: that drop is a function call, and would be a large
+        // part of the cost of a grant without waiting.
         std::mem::forget(budget);
     }
     answer

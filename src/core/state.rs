@@ -394,7 +394,7 @@ impl State {
         self.due_of_front(rovers)
     }
 
-    /// The same with classes or a calendar quota.
+    /// [`due`](Self::due) of a limiter with classes or a calendar quota.
     fn due_otherwise(&self, rovers: &Rovers) -> u64 {
         let due = match (self.role.has_classes(), self.queue.has_joint()) {
             (true, _) => self.class_due(rovers),

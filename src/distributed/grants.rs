@@ -13,7 +13,7 @@ struct Granted {
     tokens: u64,
     /// From this instant on a bucket that has forgotten them is no fuller than one that has not.
     until: u64,
-    /// The same for the first of them, if they are those of several answers.
+    /// `until` of the first of them, if they are those of several answers.
     first_until: u64,
 }
 

@@ -6,7 +6,7 @@
 //! and are returned to the store.
 
 use super::{QuotaTerms, RefillPlanner, SentAway, Store};
-use crate::core::schedule::{gcd, mul_div, wait_for};
+use crate::core::arithmetic::{gcd, mul_div, wait_for};
 use crate::quota::Quota;
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -23,7 +23,7 @@ pub(super) struct ClassLimit {
     pub(super) wanted: f64,
 }
 
-/// The same for all classes of a node; empty if the demand on other nodes is not known.
+/// The limits of all classes of a node; empty if the demand on other nodes is not known.
 pub(super) type ClassLimits = HashMap<ClassId, ClassLimit>;
 
 impl ClassLimit {

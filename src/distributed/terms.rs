@@ -1,6 +1,6 @@
 //! A quota in the integers of the script.
 
-use crate::core::schedule::gcd;
+use crate::core::arithmetic::gcd;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use std::fmt;

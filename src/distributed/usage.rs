@@ -24,7 +24,7 @@ struct ClassUsage {
     waited: u64,
     /// What it was served in a share time, on average over time.
     average: f64,
-    /// The same on average over the measurements, with the part of the time in which claims waited. A busy class is measured
+    /// What it was served in a share time, on average over the measurements, with the part of the time in which claims waited. A busy class is measured
     /// more often, so it is above the average over time: few callers that come again at once ask for more than they use.
     recent: f64,
     waits: f64,
@@ -41,7 +41,7 @@ impl ClassUsage {
         (self.average - self.excess / CORRECTED_IN).clamp(self.average / 2.0, self.average * 2.0)
     }
 
-    /// The same after `elapsed` nanoseconds, which are so many share times.
+    /// The use as of `elapsed` nanoseconds later, which are so many share times.
     fn next(self, served: u64, waited: u64, share_times: f64, elapsed: f64) -> Self {
         let tokens = served.saturating_sub(self.served) as f64;
         let waits = waited.saturating_sub(self.waited) as f64 / elapsed;

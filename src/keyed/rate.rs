@@ -24,7 +24,7 @@
 use super::periods::{Calendars, Periods};
 use crate::Quota;
 use crate::core::Core;
-use crate::core::schedule::gcd;
+use crate::core::arithmetic::gcd;
 use crate::observe::Verdict;
 use crate::permit::Permit;
 use std::num::NonZeroU64;

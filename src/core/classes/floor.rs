@@ -4,7 +4,7 @@
 //! installment, and never early.
 
 use crate::Quota;
-use crate::core::schedule::gcd;
+use crate::core::arithmetic::gcd;
 
 /// The least common multiple of the numbers up to 16: floors such as 60 per second fall due at exact units.
 const SCALE: u128 = 720_720;
