@@ -4,6 +4,8 @@
 //! ```sh
 //! cargo bench -p tollgate-service --bench decisions            # all servers that are here
 //! cargo bench -p tollgate-service --bench decisions -- HOST:PORT PID   # another server of the same protocol
+//! cargo bench -p tollgate-service --bench decisions -- memory   # of 1,000 rules, 100,000 values, and 10,000 calls that wait
+//! cargo bench -p tollgate-service --bench decisions -- HOST:PORT calls N   # N calls, to count a server's instructions
 //! ```
 
 use std::convert::Infallible;
@@ -45,6 +47,8 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", "floor"] => runtime.block_on(serve_floor()),
         ["serve", requests] => runtime.block_on(serve(requests)),
+        ["memory"] => runtime.block_on(memory()),
+        [address, "calls", count] => runtime.block_on(call(address.parse().unwrap(), count.parse().unwrap(), &["k"])),
         [address, pid] => runtime.block_on(measure("other", address.parse().unwrap(), pid.parse().unwrap())),
         _ => {
             for (name, kind) in [("floor", "floor"), ("granted", "1000000"), ("refused", "1")].repeat(3) {
@@ -76,8 +80,21 @@ async fn serve(requests: &str) {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let ports = Ports::bind(any, any).await.unwrap();
     println!("{}", ports.addresses().unwrap().0);
-    let text =
-        format!("{{domain: d, descriptors: [{{key: k, rate_limit: {{unit: hour, requests_per_unit: {requests}}}}}]}}");
+    let others = (0..1_000).map(|i| format!(", {{key: r{i}, rate_limit: {{unit: hour, requests_per_unit: 9}}}}"));
+    let text = match requests {
+        "patient" => {
+            let waiting = "{key: k, rate_limit: {unit: second, requests_per_unit: 100, burst: 1, wait: 600s}}";
+            format!("{{domain: d, descriptors: [{waiting}]}}")
+        }
+        "many" => {
+            let first = "{key: k, rate_limit: {unit: hour, requests_per_unit: 9}}";
+            format!("{{domain: d, descriptors: [{first}{}]}}", others.collect::<String>())
+        }
+        _ => {
+            let limit = format!("{{unit: hour, requests_per_unit: {requests}}}");
+            format!("{{domain: d, descriptors: [{{key: k, rate_limit: {limit}}}]}}")
+        }
+    };
     let meters = Arc::<Meters>::default();
     let source = Arc::new(Source { name: "bench".into(), text });
     let rules = config::load(&[source], Options::default(), &meters).unwrap().rules;
@@ -130,6 +147,60 @@ async fn serve_floor() {
     Server::builder().add_service(Floor).serve_with_incoming(incoming).await.unwrap();
 }
 
+/// Says what servers take, in KiB of resident memory.
+async fn memory() {
+    let begin = async |kind: &str| {
+        let (server, address) = start(kind);
+        let pid = server.0.id();
+        call(address, 64, &["k"]).await;
+        (server, address, pid, resident(pid))
+    };
+    let (_server, address, pid, before) = begin("many").await;
+    let keys: Vec<String> = (0..1_000).map(|i| format!("r{i}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    println!("1,000 rules that are loaded: {before} KiB with the program");
+    call(address, 64_000, &keys).await;
+    println!("their limiters, with 64 values each: {} KiB more", resident(pid) - before);
+    let (_server, address, pid, before) = begin("1000000").await;
+    call(address, 5 * VALUES, &["k"]).await;
+    println!("{VALUES} values: {} bytes each", (resident(pid) - before) * 1_024 / VALUES as u64);
+    let (_server, address, pid, before) = begin("patient").await;
+    let mut calls = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        for _ in 0..10_000 / CONNECTIONS {
+            let mut caller = Caller::new(channel.clone(), 0);
+            calls.spawn(async move { caller.call("k").await });
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    println!("10,000 calls that wait: {} KiB more than {before}", resident(pid) - before);
+}
+
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Sends a number of calls.
+async fn call(address: SocketAddr, count: usize, keys: &[&str]) {
+    let mut calls = JoinSet::new();
+    for number in 0..CONNECTIONS {
+        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        for call in 0..CALLS / CONNECTIONS {
+            let mut caller = Caller::new(channel.clone(), number * CALLS + call);
+            let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+            calls.spawn(async move {
+                for key in keys.iter().cycle().take(count / CALLS) {
+                    caller.call(key).await;
+                }
+            });
+        }
+    }
+    calls.join_all().await;
+}
+
 async fn measure(name: &str, address: SocketAddr, pid: u32) {
     let mut calls = JoinSet::new();
     let (go_on, stop) = watch::channel(true);
@@ -158,21 +229,36 @@ async fn measure(name: &str, address: SocketAddr, pid: u32) {
 }
 
 async fn call_until(channel: Channel, seed: usize, stop: watch::Receiver<bool>) -> Vec<(Instant, Duration)> {
-    let mut client = Grpc::new(channel);
-    let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
-    let mut random = fastrand::Rng::with_seed(seed as u64);
+    let mut caller = Caller::new(channel, seed);
     let mut times = Vec::new();
     while *stop.borrow() {
-        let entry = Entry { key: "k".into(), value: format!("value-{}", random.usize(..VALUES)) };
-        let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
-        let request = RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor], hits_addend: 0 };
-        client.ready().await.unwrap();
-        let began = Instant::now();
-        let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
-        client.unary(Request::new(request), path.clone(), codec).await.unwrap();
-        times.push((Instant::now(), began.elapsed()));
+        times.push(caller.call("k").await);
     }
     times
+}
+
+struct Caller {
+    client: Grpc<Channel>,
+    random: fastrand::Rng,
+}
+
+impl Caller {
+    fn new(channel: Channel, seed: usize) -> Self {
+        Self { client: Grpc::new(channel), random: fastrand::Rng::with_seed(seed as u64) }
+    }
+
+    /// Asks about one value, and returns when the answer came, and after how long.
+    async fn call(&mut self, key: &str) -> (Instant, Duration) {
+        let entry = Entry { key: key.into(), value: format!("value-{}", self.random.usize(..VALUES)) };
+        let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
+        let request = RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor], hits_addend: 0 };
+        self.client.ready().await.unwrap();
+        let began = Instant::now();
+        let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+        let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
+        self.client.unary(Request::new(request), path, codec).await.unwrap();
+        (Instant::now(), began.elapsed())
+    }
 }
 
 /// The CPU time of a process, in the kernel and outside of it.

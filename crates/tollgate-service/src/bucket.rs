@@ -13,6 +13,8 @@ use tollgate::{
     QuotaSnapshot, Quotas, Refused, Share, TryAcquireError, join,
 };
 
+/// How many values a limiter keeps if no setting says otherwise, which is the limiter's own default.
+pub const DEFAULT_VALUES: u64 = 1_000_000;
 /// The most descriptors of one request that wait together.
 pub const MOST_JOINED: usize = 8;
 
@@ -48,7 +50,7 @@ pub struct Maker {
 
 impl Default for Maker {
     fn default() -> Self {
-        Self { most_values: 1_000_000, clock: TokioClock::at(SystemTime::now()), store: None }
+        Self { most_values: DEFAULT_VALUES, clock: TokioClock::at(SystemTime::now()), store: None }
     }
 }
 
@@ -154,25 +156,12 @@ impl Refusal {
 }
 
 impl Bucket {
-    /// Makes the limiter of a rule in the memory of this process.
+    /// Makes the limiter of a rule in the memory of this process, with the levels that were saved, if there are any.
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the numbers do not go together.
-    pub fn new(terms: &Terms, maker: &Maker) -> Result<Self, ConfigError> {
-        Self::build(terms, maker, None)
-    }
-
-    /// Makes the limiter of a rule with the levels that were saved.
-    ///
-    /// # Errors
-    ///
-    /// Returns a [`ConfigError`] if the levels are those of other limits.
-    pub fn restored(terms: &Terms, maker: &Maker, saved: Saved) -> Result<Self, ConfigError> {
-        Self::build(terms, maker, Some(saved))
-    }
-
-    fn build(terms: &Terms, maker: &Maker, saved: Option<Saved>) -> Result<Self, ConfigError> {
+    /// Returns a [`ConfigError`] if the numbers do not go together, or the levels are those of other limits.
+    pub fn new(terms: &Terms, maker: &Maker, saved: Option<Saved>) -> Result<Self, ConfigError> {
         let (mut keys, mut limiter_state) = (None, None);
         match saved {
             Some(Saved::Keys(state)) => keys = Some(state),
@@ -189,7 +178,11 @@ impl Bucket {
                 if let Some(state) = keys {
                     builder = builder.restore(state, SystemTime::now());
                 }
-                Self::Keys(builder.max_keys(maker.most_values).clock(maker.clock.clone()).build()?)
+                // A limiter without a bound of ours has a tenth of the tables, which is enough for most rules.
+                if maker.most_values != DEFAULT_VALUES {
+                    builder = builder.max_keys(maker.most_values);
+                }
+                Self::Keys(builder.clock(maker.clock.clone()).build()?)
             }
             Some(shares) => {
                 let mut builder = quotas.fold(Limiter::builder().classes(), |builder, quota| builder.quota(quota));
@@ -201,7 +194,8 @@ impl Bucket {
                 }
                 let limiter = builder.clock(maker.clock.clone()).build()?;
                 let class = |name: &str, weight: u32| limiter.class(name, Share::weight(weight.into()));
-                let classes = shares.weights.iter().map(|(value, weight)| Ok((key_of(value), class(value, *weight)?)));
+                let classes =
+                    shares.weights.iter().map(|(value, weight)| Ok((value.as_bytes().into(), class(value, *weight)?)));
                 let classes = classes.collect::<Result<_, ConfigError>>()?;
                 // No value is empty, so this name is free.
                 let others = class("(others)", shares.others)?;
@@ -220,13 +214,13 @@ impl Bucket {
             return Ok(());
         }
         if terms.classes.is_some() {
-            return Self::new(terms, &Maker::default()).map(drop);
+            return Self::new(terms, &Maker::default(), None).map(drop);
         }
         let quotas: Vec<_> = terms.limits.iter().map(|limit| limit.quota()).collect();
         quotas.into_iter().fold(Quotas::default(), |quotas, quota| quotas.quota(quota)).check()
     }
 
-    /// Returns the levels, for [`restored`](Self::restored).
+    /// Returns the levels, for [`new`](Self::new).
     ///
     /// # Errors
     ///
@@ -347,8 +341,4 @@ pub async fn charge_all(claims: &[(AnyLimiter, u64)], wait: Duration) -> Result<
         }
         _ => (0, Refusal { reason: Reason::Gone, left: 0, retry_after: None, limit: 0 }),
     })
-}
-
-fn key_of(value: &str) -> Key {
-    value.as_bytes().into()
 }

@@ -1,6 +1,5 @@
 //! Envoy's rate limit service over gRPC.
 
-use crate::answer::Invalid;
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use crate::service::Service;
 use std::convert::Infallible;
@@ -9,7 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::body::Body;
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::server::{Grpc, UnaryService};
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
@@ -18,24 +18,26 @@ pub const MOST_BYTES: usize = 1 << 20;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The service `envoy.service.ratelimit.v3.RateLimitService`.
+/// The name of Envoy's service.
+pub const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
+const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// The services of the gRPC port: [`NAME`], and others. A request for a decision passes no router, which takes longer
+/// than the decision.
 #[derive(Clone, Debug)]
-pub struct RateLimitServer {
+pub struct GrpcServer {
     service: Arc<Service>,
+    others: Routes,
 }
 
-impl RateLimitServer {
-    /// Creates a server of this service.
-    pub fn new(service: Arc<Service>) -> Self {
-        Self { service }
+impl GrpcServer {
+    /// Creates a server of this service and of the others.
+    pub fn new(service: Arc<Service>, others: Routes) -> Self {
+        Self { service, others }
     }
 }
 
-impl NamedService for RateLimitServer {
-    const NAME: &'static str = "envoy.service.ratelimit.v3.RateLimitService";
-}
-
-impl tower_service::Service<http::Request<Body>> for RateLimitServer {
+impl tower_service::Service<http::Request<Body>> for GrpcServer {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Boxed<Result<http::Response<Body>, Infallible>>;
@@ -45,9 +47,8 @@ impl tower_service::Service<http::Request<Body>> for RateLimitServer {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        if request.uri().path() != "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" {
-            let status = Status::unimplemented("the service has one method: ShouldRateLimit");
-            return Box::pin(async move { Ok(status.into_http()) });
+        if request.uri().path() != METHOD {
+            return Box::pin(self.others.call(request));
         }
         let method = ShouldRateLimit(Arc::clone(&self.service));
         Box::pin(async move {
@@ -69,12 +70,8 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
         Box::pin(async move {
             match service.decide(request.get_ref()).await {
                 Ok(answer) => Ok(Response::new(answer.response)),
-                Err(invalid) => Err(status_of(invalid)),
+                Err(invalid) => Err(Status::invalid_argument(invalid.to_string())),
             }
         })
     }
-}
-
-fn status_of(invalid: Invalid) -> Status {
-    Status::invalid_argument(invalid.to_string())
 }

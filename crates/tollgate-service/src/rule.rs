@@ -1,7 +1,7 @@
 //! One rule: which values of a descriptor it counts apart, and under which name.
 
 use crate::bucket::{Bucket, Maker, Saved};
-use crate::key::{Key, hash};
+use crate::key::hash;
 use crate::meter::{Meter, Meters};
 use crate::problem::Place;
 use crate::proto::Entry;
@@ -82,11 +82,11 @@ impl Rule {
     }
 
     /// Returns the key of a bucket as people read it.
-    pub fn show_key(&self, key: &Key) -> String {
+    pub fn show_key(&self, key: &[u8]) -> String {
         if self.open.len() < 2 {
             return String::from_utf8_lossy(key).into_owned();
         }
-        let (mut values, mut rest) = (Vec::new(), &**key);
+        let (mut values, mut rest) = (Vec::new(), key);
         while let Some((length, after)) = rest.split_first_chunk::<4>() {
             let (value, after) = after.split_at((u32::from_le_bytes(*length) as usize).min(after.len()));
             values.push(String::from_utf8_lossy(value));
@@ -114,7 +114,7 @@ impl Rule {
             let maker = self.maker(maker);
             let bucket = match &maker.store {
                 Some(store) => store.limiter(self, maker.most_values).map(Bucket::Shared),
-                None => Bucket::new(&self.terms, &maker),
+                None => Bucket::new(&self.terms, &maker, None),
             };
             // The file was checked by making the limiter of each rule.
             Arc::new(bucket.expect("the file was checked"))
@@ -137,7 +137,7 @@ impl Rule {
 
     /// Continues from saved levels. Returns false if these are the levels of other limits, or the rule has a limiter.
     pub fn restore(&self, saved: Saved, maker: &Maker) -> bool {
-        let bucket = Bucket::restored(&self.terms, &self.maker(maker), saved);
+        let bucket = Bucket::new(&self.terms, &self.maker(maker), Some(saved));
         bucket.is_ok_and(|bucket| self.bucket.set(Arc::new(bucket)).is_ok())
     }
 

@@ -3,14 +3,14 @@
 use crate::proto::Entry;
 use crate::proxied::Mapping;
 use crate::rule::Rule;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The rules of all domains.
 #[derive(Debug, Default)]
 pub struct Rules {
     /// The domains by name.
-    pub domains: HashMap<String, Domain>,
+    pub domains: BTreeMap<String, Domain>,
     /// All rules, in the order of the files.
     pub all: Vec<Arc<Rule>>,
 }
@@ -29,7 +29,7 @@ pub struct Domain {
 /// The descriptors of one list, by their keys.
 #[derive(Debug, Default)]
 pub struct Level {
-    by_key: HashMap<String, Values>,
+    by_key: BTreeMap<String, Values>,
 }
 
 /// The descriptors of one key.

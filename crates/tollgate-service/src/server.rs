@@ -1,6 +1,6 @@
 //! The ports, from the first request to the last.
 
-use crate::grpc::RateLimitServer;
+use crate::grpc::{self, GrpcServer};
 use crate::health::Health;
 use crate::http::{Shared, routes};
 use crate::service::Service;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
@@ -56,12 +56,12 @@ impl Ports {
             // An error is an end too: the sender is gone.
             let _ = end.wait_for(|is_end| *is_end).await;
         };
+        let services = GrpcServer::new(Arc::clone(&service), Routes::new(health_server));
+        let incoming = TcpIncoming::from(self.grpc).with_nodelay(Some(true));
         let grpc = Server::builder()
             .max_concurrent_streams(MOST_STREAMS)
             .http2_keepalive_interval(Some(KEEPALIVE))
-            .add_service(health_server)
-            .add_service(RateLimitServer::new(Arc::clone(&service)))
-            .serve_with_incoming_shutdown(TcpIncoming::from(self.grpc).with_nodelay(Some(true)), ended(end.clone()));
+            .serve_with_incoming_shutdown(services, incoming, ended(end.clone()));
         let http = self.http.tap_io(|stream| {
             // Without it an answer may wait for the acknowledgement of the one before.
             let _ = stream.set_nodelay(true);
@@ -98,7 +98,7 @@ async fn follow_health(reporter: tonic_health::server::HealthReporter, health: H
         if was_healthy != Some(is_healthy) {
             let status = if is_healthy { ServingStatus::Serving } else { ServingStatus::NotServing };
             // The last is the name of the reference.
-            for name in ["", RateLimitServer::NAME, "ratelimit"] {
+            for name in ["", grpc::NAME, "ratelimit"] {
                 reporter.set_service_status(name, status).await;
             }
             was_healthy = Some(is_healthy);

@@ -1,5 +1,6 @@
 //! The settings of the process: its arguments, and the environment of the reference.
 
+use crate::bucket::DEFAULT_VALUES;
 use crate::config::Options;
 use crate::fields::{parse_time, shortened};
 use crate::service::Manner;
@@ -102,7 +103,7 @@ impl Settings {
             state: env.text("STATE_FILE").map(PathBuf::from),
             drain: env.time("DRAIN_TIME", Duration::from_secs(30))?,
             manner,
-            most_values: env.parsed("MAX_VALUES", "a number from 1", |most| *most > 0, 1_000_000)?,
+            most_values: env.parsed("MAX_VALUES", "a number from 1", |most| *most > 0, DEFAULT_VALUES)?,
             store,
             level: env.level()?,
             json_logs: env.text("LOG_FORMAT").is_some_and(|format| format.eq_ignore_ascii_case("json")),

@@ -3,6 +3,7 @@
 use crate::key::{Key, hash};
 use crate::rule::Rule;
 use crate::terms::{Outage, Terms};
+use std::borrow::Borrow;
 use std::fmt::Write;
 use std::time::Duration;
 use tollgate::distributed::{self, QuotaTerms, Stores};
@@ -138,7 +139,7 @@ fn build(
     terms: &Terms,
     most_values: u64,
 ) -> Result<DistributedKeyedLimiter<Key>, ConfigError> {
-    let builder = DistributedKeyedLimiter::builder_by(stores, move |key: &Key| name(&prefix, key));
+    let builder = DistributedKeyedLimiter::builder_by(stores, move |key: &Key| name(&prefix, key.borrow()));
     let builder = builder.quota(terms.limits[0].shared_quota()).max_keys(most_values);
     match terms.max_waiting {
         Some(most) => builder.max_waiting(most.into()).build(),
@@ -161,7 +162,7 @@ fn encode(name: &mut String, bytes: &[u8]) {
 }
 
 /// Names a key in the store: the same in each instance, and different for different keys.
-fn name(prefix: &str, key: &Key) -> String {
+fn name(prefix: &str, key: &[u8]) -> String {
     let mut name = prefix.to_owned();
     encode(&mut name, key);
     if name.len() > LONGEST_NAME {
