@@ -14,7 +14,7 @@ use tollgate::{Limiter, Quota};
 
 /// Bytes per second, of all connections together.
 const RATE: u64 = 10_000_000;
-/// What a task that runs late can catch up with (docs/choosing.md).
+/// What a task that runs late can catch up with (docs/guide/choosing.md).
 const BURST: u64 = RATE / 20;
 const CONNECTIONS: u64 = 4;
 /// Of each connection: the first burst, and what the rate allows in two seconds.

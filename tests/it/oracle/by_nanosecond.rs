@@ -1,7 +1,7 @@
 //! The oracle's model without arithmetic on time: it simulates every nanosecond, and checks in each which claims are
 //! granted.
 //!
-//! It is far too slow for real histories, and even simpler than the oracle. `itself.rs` compares the two on small
+//! It is far too slow for real histories, and even simpler than the oracle. `oracle_itself.rs` compares the two on small
 //! numbers, which verifies the closed forms in `bucket.rs` and `Oracle::advance`.
 
 use super::{Bucket, Id, Int, Oracle, Refill};
