@@ -1,7 +1,7 @@
-//! The state of each key in memory.
+//! The keys in memory, one shard after the other.
 
 use super::map::Map;
-use super::shard::ListedKey;
+use super::shard::{ListedKey, Listing};
 use crate::core::classes::ROOT;
 use std::hash::{BuildHasher, Hash};
 
@@ -23,32 +23,88 @@ pub struct KeyedEntry<K> {
     pub in_flight: Option<u64>,
 }
 
-/// The keys of a shard.
-pub(super) fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
-    let cap = map.template.cap();
-    let (listed, gate) = map.list_shard(number);
-    let mut has_live = false;
-    let entry = |ListedKey { key, rates, levels, .. }: ListedKey<K>| match levels {
-        Ok(levels) => {
-            let available = rates.available(&levels.paused_until(gate)).min(cap.unwrap_or(u64::MAX));
-            let deficiency = rates.tokens(&levels).min(0).unsigned_abs();
-            KeyedEntry { key, available, deficiency, waiting_tasks: 0, in_flight: cap.map(|_| 0) }
+impl<K: Hash + Eq + Clone> KeyedEntry<K> {
+    /// The entries of shard `number`.
+    pub(super) fn of_shard<S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<Self> {
+        let cap = map.template.cap();
+        let (listed, gate) = map.list_shard(number);
+        let mut has_live = false;
+        let entry = |ListedKey { key, rates, levels, .. }: ListedKey<K>| match levels {
+            Ok(levels) => {
+                let available = rates.available(&levels.paused_until(gate)).min(cap.unwrap_or(u64::MAX));
+                let deficiency = rates.tokens(&levels).min(0).unsigned_abs();
+                Self { key, available, deficiency, waiting_tasks: 0, in_flight: cap.map(|_| 0) }
+            }
+            Err(live) => {
+                has_live = true;
+                live.look_at(|state, rovers, sample| Self {
+                    key,
+                    available: state.shown_available(rovers, ROOT, sample.now),
+                    deficiency: state.shown_deficiency(rovers, sample.now),
+                    waiting_tasks: state.queue.len(),
+                    in_flight: state.in_flight(rovers).map(|(tokens, _)| tokens),
+                })
+            }
+        };
+        let entries = listed.into_iter().map(entry).collect();
+        if has_live {
+            // This function held live entries, so a sweep meanwhile may have found them in use.
+            map.key_limit.idle_now(number);
         }
-        Err(live) => {
-            has_live = true;
-            live.look_at(|state, rovers, sample| KeyedEntry {
-                key,
-                available: state.shown_available(rovers, ROOT, sample.now),
-                deficiency: state.shown_deficiency(rovers, sample.now),
-                waiting_tasks: state.queue.len(),
-                in_flight: state.in_flight(rovers).map(|(tokens, _)| tokens),
-            })
-        }
-    };
-    let entries = listed.into_iter().map(entry).collect();
-    if has_live {
-        // This function held live entries, so a sweep meanwhile may have found them in use.
-        map.key_limit.idle_now(number);
+        entries
     }
-    entries
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
+    /// The keys of shard `number`, and the instant until which all keys are paused. Lists some hundred keys under each
+    /// lock, so a key that comes or goes meanwhile may be listed or not. If it goes and comes again, it may be listed
+    /// twice, and the second listing is the later one.
+    pub(super) fn list_shard(&self, number: usize) -> (Vec<ListedKey<K>>, u64) {
+        let (mut listing, mut listed) = (Listing::default(), Vec::new());
+        loop {
+            let now = self.now();
+            let (piece, gate) =
+                self.in_shard(number, |shard, context| (shard.list(&mut listing, now, context), shard.gate(context)));
+            if listing.begins_anew {
+                listed.clear();
+            }
+            listed.extend(piece);
+            if listing.is_complete {
+                return (listed, gate);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use crate::keyed::shard::Listing;
+    use crate::{KeyedLimiter, ManualClock, Quota};
+
+    #[test]
+    fn keys_are_listed_in_pieces_and_anew_after_the_table_was_rebuilt() {
+        let builder = KeyedLimiter::builder().quota(Quota::per_hour(9)).clock(ManualClock::new()).shards(1);
+        let keyed = builder.build().unwrap();
+        let owe = |keys: std::ops::Range<u64>| keys.for_each(|key| drop(keyed.try_acquire(&key, 1).unwrap()));
+        let next = |listing: &mut Listing| {
+            let list = keyed.map.in_shard(0, |shard, context| shard.list(listing, 0, context));
+            list.into_iter().map(|listed| listed.key).collect::<Vec<u64>>()
+        };
+        owe(0..3_000);
+        let mut listing = Listing::default();
+        let mut listed = next(&mut listing);
+        assert!((100..=448).contains(&listed.len()), "{}", listed.len());
+        listed.extend(next(&mut listing));
+        // No rebuild: nothing is listed twice.
+        assert!(!listing.begins_anew && !listing.is_complete);
+        owe(3_000..6_000);
+        listed = next(&mut listing);
+        assert!(listing.begins_anew);
+        while !listing.is_complete {
+            listed.extend(next(&mut listing));
+            assert!(!listing.begins_anew);
+        }
+        listed.sort_unstable();
+        assert_eq!(listed, (0..6_000).collect::<Vec<_>>());
+    }
 }

@@ -6,6 +6,7 @@ use super::map::{Map, Taken};
 use super::rate::Left;
 use crate::core::Core;
 use crate::core::classes::ROOT;
+use crate::core::state::MAX_COST;
 use crate::error::Bound;
 use crate::observe::Verdict;
 use crate::permit::Permit;
@@ -102,6 +103,32 @@ impl<M: MapRef> Drop for Pass<M> {
         if self.live.is_some() || self.parent > 0 {
             self.release();
         }
+    }
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
+    /// Changes the cost of a grant of `key`, whose word this is, and returns its new cost.
+    fn resettle(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, actual: u64, word: u64) -> u64 {
+        let actual = actual.min(self.template.max_cost.max(cost));
+        let on_live = |live: &Core| live.resettle_in(ROOT, cost, actual, word, 0);
+        let settled = self.act(key, hash, true, on_live, |shard, request, context| {
+            let settled = shard.at_levels(request, context, |rates, levels| {
+                if actual < cost {
+                    rates.refund(levels, cost - actual, Verdict::instant(word));
+                    return actual;
+                }
+                let more = (actual - cost).min(MAX_COST).min(rates.space(levels));
+                rates.charge(levels, more);
+                cost + more
+            })?;
+            if settled < cost {
+                shard.count_refunded(cost - settled);
+            } else {
+                shard.count_granted(settled - cost);
+            }
+            Ok(settled)
+        });
+        settled.unwrap_or(cost)
     }
 }
 

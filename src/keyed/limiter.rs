@@ -1,4 +1,4 @@
-//! The public methods. They document and delegate; the implementation is in `map`.
+//! The public methods.
 
 mod blocking;
 mod changes;
@@ -51,10 +51,7 @@ pub struct KeyedLimiter<K, S = RandomState> {
     pub(super) map: Arc<Map<K, S>>,
 }
 
-impl<K> KeyedLimiter<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedLimiter<K> {
     /// Creates a limiter with the same quota, or the same quotas, for each key and the defaults of
     /// [`builder`](Self::builder).
     ///
@@ -85,11 +82,7 @@ impl<K> KeyedLimiter<K> {
     }
 }
 
-impl<K, S> KeyedLimiter<K, S>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Returns the parent limiter, if there is one.
     pub fn parent(&self) -> Option<Limiter> {
         self.map.parent.as_ref().map(|parent| Limiter::from_core(Arc::clone(&parent.limiter)))
@@ -275,7 +268,20 @@ where
     /// # Ok(()) }
     /// ```
     pub fn limiter(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Limiter, ConfigError> {
-        self.map.limiter(key)
+        let map = &self.map;
+        if map.parent.is_some() {
+            return Err(ConfigError::KeyUnderParent);
+        }
+        let on_live = |_: &_| unreachable!("a live entry is returned as it is");
+        let (live, is_closed) = map.act(key, map.hash(key), false, on_live, |shard, request, context| {
+            let live = shard.live(request, context)?;
+            shard.expect_handles(context);
+            Ok((live, shard.is_closed()))
+        })?;
+        if is_closed {
+            live.close_anyway();
+        }
+        Ok(Limiter::from_core(live))
     }
 
     /// Releases `tokens` of grants that were [forgotten](KeyedGrant::forget), and serves the key's queue.
@@ -287,7 +293,35 @@ where
     /// Returns a [`ReleaseError`] if `tokens` is more than is owed, or if there is no in-flight cap. Nothing is
     /// released then.
     pub fn release(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
-        self.map.release(key, tokens)
+        let Some(parent) = self.map.parent.as_ref().filter(|parent| parent.capped) else {
+            return self.release_own(key, tokens);
+        };
+        parent.take_owed(tokens)?;
+        if self.map.template.cap.is_some() {
+            if let Err(error) = self.release_own(key, tokens) {
+                parent.forget(tokens);
+                return Err(error);
+            }
+        }
+        parent.release(tokens);
+        Ok(())
+    }
+
+    /// Releases tokens of the key, without the parent.
+    fn release_own(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
+        if self.map.template.cap.is_none() {
+            return Err(ReleaseError::NotCapped);
+        }
+        let hash = self.map.hash(key);
+        match self.map.in_shard(self.map.shard_of(hash), |shard, _| shard.find_live(key, hash)) {
+            Some(live) => {
+                let result = live.release_owed(tokens);
+                self.map.let_go(hash, live);
+                result
+            }
+            None if tokens == 0 => Ok(()),
+            None => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
+        }
     }
 
     #[cfg(feature = "metrics")]

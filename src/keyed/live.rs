@@ -216,24 +216,9 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
     });
 }
 
-/// Pauses `live` for `nanos` from `now`, or until the later instant to which it is paused already.
-pub(super) fn pause_for(live: &Core, now: u64, nanos: u64) {
-    live.with(|state, rovers, _| state.pause_for(rovers, now, nanos));
-}
-
-/// Ends the pause of `live` by itself.
-pub(super) fn resume(live: &Core) {
-    live.with(|state, rovers, _| state.end_pause(rovers));
-}
-
 /// Gives `live` the pause of all keys that `template` has now, or its end: see [`refresh_cap`].
 pub(super) fn refresh_pause(live: &Core, template: &LiveTemplate) {
     live.with(|state, rovers, _| state.pause_in_common(rovers, template.gate()));
-}
-
-/// Puts `live` in dry run, or not, as `template` says now: see [`refresh_cap`].
-pub(super) fn refresh_dry_run(live: &Core, template: &LiveTemplate) {
-    live.set_dry_run_of_all(|| template.dry_run.is_on());
 }
 
 /// Gives `live` the in-flight cap that `template` has now. The cap is read under the entry's lock, so after several

@@ -12,12 +12,9 @@
 //! (see [`shard`](super::shard)). The calls themselves are in `map/`.
 
 mod changes;
-mod handles;
-mod pausing;
-pub(super) mod saving;
-mod settling;
 mod taking;
-mod view;
+
+pub(super) use taking::most_claimable;
 
 use super::ToKey;
 use super::driver_pool::{DriverPool, EntryOwner};
@@ -79,7 +76,7 @@ pub(super) struct Map<K, S> {
     /// See [`Plain`](super::shard::Plain).
     may_run_ahead: bool,
     /// Whether the shards keep the [ranks](super::top) of their keys.
-    is_ranked: bool,
+    pub(super) is_ranked: bool,
 }
 
 /// The locks do not poison. `Hash`, `Eq` and `Clone` of keys run under them, and a panic there leaves the keys as they
@@ -108,7 +105,7 @@ pub(super) struct MapParts<K, S> {
 }
 
 /// The result of a call in a shard.
-enum Entered<R> {
+pub(super) enum Entered<R> {
     Done(R),
     /// The key has this live entry.
     Live(Arc<Core>),
@@ -189,7 +186,7 @@ impl<K, S> Map<K, S> {
     /// The shard of a hash, by the upper bits of the mixed hash. The tables use other bits; the hashes of a fast hasher
     /// may vary in few bits.
     #[inline]
-    fn shard_of(&self, hash: u64) -> usize {
+    pub(super) fn shard_of(&self, hash: u64) -> usize {
         ((super::mix(hash) as u128 * self.shards.len() as u128) >> 64) as usize
     }
 
@@ -224,11 +221,7 @@ impl<K, S> Map<K, S> {
     }
 }
 
-impl<K, S> Map<K, S>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     pub(super) fn hash(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         self.hasher.hash_one(key)
     }
@@ -245,6 +238,27 @@ where
         // Unlocked before the context is dropped.
         let mut shard = self.shards[number].lock();
         act(&mut shard, &mut context)
+    }
+
+    /// Calls `act` in the shard of `key`, or `on_live` on the live entry that it finds there. The error is that of a new
+    /// key: the map is full, or `quota_by` returned quotas that no key can have.
+    pub(super) fn act<Q: ToKey<K> + ?Sized, R>(
+        &self,
+        key: &Q,
+        hash: u64,
+        forced: bool,
+        on_live: impl FnOnce(&Core) -> R,
+        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
+    ) -> Result<R, ConfigError> {
+        match self.enter(key, hash, forced, act) {
+            Entered::Done(result) => Ok(result),
+            Entered::Live(live) => {
+                let result = on_live(&live);
+                self.let_go(hash, live);
+                Ok(result)
+            }
+            Entered::Refused(error) => Err(error),
+        }
     }
 
     /// Calls `act` in the shard of `key`, and again after asking for a quota or making space.
@@ -269,15 +283,14 @@ where
                 },
                 // Use the shard's time: after a clock has stepped back, keys would still owe tokens at `now`.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
-                Err(Stop::NoSpace) => return Entered::Refused(self.no_place()),
+                Err(Stop::NoSpace) => {
+                    let most = self.key_limit.most().unwrap_or(u64::MAX);
+                    return Entered::Refused(ConfigError::TooManyKeys { most });
+                }
+                Err(Stop::Refused(error)) => return Entered::Refused(error),
             }
             request.now = self.now();
         }
-    }
-
-    /// The error of a call that needs a place for a new key.
-    fn no_place(&self) -> ConfigError {
-        ConfigError::TooManyKeys { most: self.key_limit.most().unwrap_or(u64::MAX) }
     }
 
     /// Asks `quota_by` for the quotas of a key, and checks them.
@@ -300,6 +313,11 @@ where
         }
         known.push(Arc::clone(&rates));
         rates
+    }
+
+    /// The common rates; `None` if `quota_by` chooses the quotas of each key.
+    pub(super) fn common_rates(&self) -> Option<Arc<Rates>> {
+        self.in_shard(0, |shard, context| shard.common_rates(context))
     }
 
     /// Forgets full keys in some shard. Returns false if all keys owe tokens, or if no full key was found in the
@@ -366,7 +384,7 @@ fn after(time: &Time, parent: &Time) -> Option<i64> {
 }
 
 /// The time until `at`. If the tokens are there already, the wait is zero, even if the clock has stepped back.
-fn wait(at: u64, levels: &Levels, now: u64) -> Duration {
+pub(super) fn wait(at: u64, levels: &Levels, now: u64) -> Duration {
     Duration::from_nanos(if at <= levels.at { 0 } else { at.saturating_sub(now) })
 }
 

@@ -35,7 +35,7 @@
 //! | `rate.rs`, `rates.rs` | levels and packed levels, of one quota and of all quotas of a key: pure arithmetic |
 //! | `live.rs` | converts a level to a limiter core and back |
 //! | `driver_pool.rs`, `driver_pool/`, `timer_wheel.rs` | the tasks that serve waiters |
-//! | `state.rs`, `map/saving.rs` | levels that outlive the process |
+//! | `state.rs` | levels that outlive the process |
 //! | `top.rs` | the keys with the most grants, refusals and waits |
 //! | `distributed/` | keyed limiters over a store; its `mod.rs` lists its own files |
 

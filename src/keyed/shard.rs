@@ -63,6 +63,7 @@ use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
 use super::top::{self, Ranks};
 use crate::clock::Time;
 use crate::core::{Core, drop_quietly};
+use crate::error::ConfigError;
 use ahead::Ahead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -222,6 +223,8 @@ pub(super) enum Stop {
     AskQuota,
     /// The key is new, and the map is full.
     NoSpace,
+    /// The call is refused.
+    Refused(ConfigError),
 }
 
 impl<K: Clone + Eq> Shard<K> {

@@ -1,10 +1,9 @@
 //! The state of a keyed limiter: its form for serde, saving, and restoring.
 
-use super::KeyedLimiter;
-use super::map::Map;
-use super::map::saving::SavedKey;
 use super::quotas::{NamedQuota, Quotas};
-use super::rates::Rates;
+use super::rates::{Levels, Rates};
+use super::shard::{Assigned, ListedKey};
+use super::{KeyedLimiter, live};
 use crate::Quota;
 use crate::clock::Time;
 use crate::core::schedule::SavedLevel;
@@ -15,7 +14,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The longest time that a limiter can have run: 292 years, in nanoseconds.
 const LONGEST_RUN: u64 = 1 << 63;
@@ -113,11 +112,7 @@ impl<K> fmt::Debug for KeyedState<K> {
     }
 }
 
-impl<K, S> KeyedLimiter<K, S>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Returns the levels of all keys, to [restore](crate::KeyedBuilder::restore) them in another process; see
     /// [`state`](crate::state). A [parent](crate::KeyedBuilder::parent) is not included: save it separately. Waiters
     /// and tokens in flight are not a part of the state.
@@ -167,12 +162,22 @@ where
                 quotas.len() - 1
             })
         };
-        let (keys, gate) = map.saved_keys();
+        let (mut keys, mut gate) = (Vec::new(), 0);
+        for number in 0..map.shards.len() {
+            let (listed, own_gate) = map.list_shard(number);
+            gate = gate.max(own_gate);
+            keys.extend(listed.into_iter().map(|ListedKey { key, rates, levels, pinned }| {
+                let levels = levels.unwrap_or_else(|core| live::saved(&core, &rates));
+                (key, rates, levels, pinned)
+            }));
+            // This function held live entries, so a sweep meanwhile may have found them in use.
+            map.key_limit.idle_now(number);
+        }
         // A key may have reached a later time than this thread reads. The wall clock last: the time between the two
         // readings is then not taken for time offline.
-        let at = keys.iter().map(|saved| saved.levels.at).fold(map.now(), u64::max);
+        let at = keys.iter().map(|(_, _, levels, _)| levels.at).fold(map.now(), u64::max);
         let saved_at = WallTime::of(wall_clock());
-        let key = |SavedKey { key, rates, levels, pinned }| {
+        let key = |(key, rates, levels, pinned): (K, Arc<Rates>, Levels, bool)| {
             let levels = rates.advance(&levels, at);
             (pinned || !rates.is_full(&levels)).then(|| KeyForm {
                 key,
@@ -212,10 +217,11 @@ impl<K> Restored<K> {
     }
 
     /// Gives all keys to a new map.
-    pub(super) fn apply<S: BuildHasher>(self, map: &Map<K, S>) -> Result<(), ConfigError>
+    pub(super) fn apply<S: BuildHasher>(self, limiter: &KeyedLimiter<K, S>) -> Result<(), ConfigError>
     where
         K: Hash + Eq + Clone,
     {
+        let map = &limiter.map;
         let Form { at, paused_for: all_paused_for, keys, .. } = self.form;
         for (number, KeyForm { key, quotas, own, paused_for, levels }) in keys.into_iter().enumerate() {
             let Some(rates) = self.rates.get(quotas).and_then(Option::as_ref) else {
@@ -229,14 +235,30 @@ impl<K> Restored<K> {
                 check_level(&level, &quota, format_args!("quota {index} of key {number}"))?;
             }
             // Those of the map, which know its calendars.
-            let rates = &map.rates(rates.quotas.clone());
+            let rates = map.rates(rates.quotas.clone());
             let levels = rates.advance(&rates.of_parts(at, |index| levels[index]), self.until);
-            let levels = levels.paused_until(at.saturating_add(paused_for));
-            map.restore(&SavedKey { key, rates: Arc::clone(rates), levels, pinned: own })?;
+            if own {
+                map.assign(&key, &Assigned::Own(Arc::clone(&rates)))?;
+            }
+            // The levels are those of now. They are kept even if the map is full.
+            map.act(
+                &key,
+                map.hash(&key),
+                true,
+                |_| unreachable!("no key of a new map has a live entry"),
+                |shard, request, context| {
+                    shard.at_levels(request, context, |own: &Rates, now: &mut Levels| {
+                        *now = own.adopt(&rates, &levels).at(now.at, now.gate);
+                    })
+                },
+            )?;
+            if at.saturating_add(paused_for) > self.until {
+                limiter.pause_for(&key, Duration::from_nanos(at.saturating_add(paused_for) - self.until));
+            }
         }
         let gate = at.saturating_add(all_paused_for);
         if gate > self.until {
-            map.pause_all_for(gate - self.until);
+            limiter.pause_all_for(Duration::from_nanos(gate - self.until));
         }
         Ok(())
     }

@@ -154,7 +154,7 @@ where
             })
         });
         #[cfg(feature = "state")]
-        restored.map_or(Ok(()), |restored| restored.apply(&map))?;
+        restored.map_or(Ok(()), |restored| restored.apply(&KeyedLimiter { map: Arc::clone(&map) }))?;
         Ok(map)
     }
 }

@@ -33,10 +33,7 @@ pub(super) enum StoreReply {
     TimedOut { waited: Duration },
 }
 
-impl<K> DistributedMap<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedMap<K> {
     /// Requests the tokens of a claim from the key's store. A request that was not sent is repeated once the store can
     /// be reached, for the allowed wait at most, if callers wait during an outage.
     ///

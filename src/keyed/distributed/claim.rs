@@ -49,10 +49,7 @@ pub(super) enum Step {
 /// The future of a request to a store, which resolves to the next step of the claim.
 pub(super) type Asking = Pin<Box<dyn Future<Output = Step> + Send>>;
 
-impl<K> KeyClaim<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
     /// Takes the tokens if they are on this node.
     pub(super) fn try_acquire(&self) -> Result<Tokens, TryAcquireError> {
         let Self { map, key, hash, cost, .. } = self;

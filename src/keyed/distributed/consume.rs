@@ -53,10 +53,7 @@ enum Stage {
     },
 }
 
-impl<K> DistributedKeyedConsume<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedConsume<K> {
     pub(super) fn new(map: Arc<DistributedMap<K>>, key: K, cost: u64) -> Self {
         let hash = map.hash(&key);
         let claim = KeyClaim { map, key, hash, cost, allowed: Allowed::ANY, since: 0 };
@@ -124,10 +121,7 @@ where
     }
 }
 
-impl<K> Future for DistributedKeyedConsume<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Future for DistributedKeyedConsume<K> {
     type Output = Result<DistributedKeyedGrant<K>, ConsumeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -103,10 +103,7 @@ impl<K: 'static> DistributedKeyedLimiter<K> {
     }
 }
 
-impl<K> DistributedKeyedLimiter<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
     /// Waits until `cost` tokens of the key are available. The future owns the limiter and the key.
     ///
     /// # Errors

@@ -141,10 +141,7 @@ impl<K> Drop for TidyGuard<K> {
     }
 }
 
-impl<K> DistributedMap<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedMap<K> {
     /// Creates the map from checked settings.
     pub(super) fn new(
         stores: Arc<dyn Stores>,

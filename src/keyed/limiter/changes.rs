@@ -2,16 +2,12 @@
 
 use super::KeyedLimiter;
 use crate::error::ConfigError;
-use crate::keyed::Quotas;
-use crate::keyed::ToKey;
+use crate::keyed::shard::Assigned;
+use crate::keyed::{Quotas, ToKey};
 use crate::{Quota, Which};
 use std::hash::{BuildHasher, Hash};
 
-impl<K, S> KeyedLimiter<K, S>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Changes the quotas of all keys, except those that were given [quotas of their own](Self::set_quota_for). The new
     /// quotas replace [`quota_by`](crate::KeyedBuilder::quota_by) too. Waiters are timed anew.
     ///
@@ -55,7 +51,7 @@ where
     pub fn set_quota_for(&self, key: &(impl ToKey<K> + ?Sized), quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
         let quotas = quotas.into();
         quotas.check()?;
-        self.map.set_quotas_for(key, Some(quotas))
+        self.map.assign(key, &Assigned::Own(self.map.rates(quotas)))
     }
 
     /// Changes one quota of one key, selected by index or by name. The key keeps its other quotas, and the name. From
@@ -83,12 +79,12 @@ where
         which: impl Into<Which<'q>>,
         quota: Quota,
     ) -> Result<(), ConfigError> {
-        self.map.set_one_quota_for(key, which.into(), quota)
+        self.map.assign(key, &Assigned::One(which.into(), quota))
     }
 
     /// Gives a key the quotas that a new key would have, if they are valid. The tokens of the key stay.
     pub fn reset_quota_for(&self, key: &(impl ToKey<K> + ?Sized)) {
-        _ = self.map.set_quotas_for(key, None);
+        _ = self.map.assign(key, &Assigned::AsNew);
     }
 
     /// Asks [`quota_by`](crate::KeyedBuilder::quota_by) again for each key in memory, and gives the key the quotas that
@@ -122,7 +118,16 @@ where
     /// # Ok(()) }
     /// ```
     pub fn renew_quotas(&self) {
-        self.map.renew_quotas();
+        let map = &self.map;
+        if map.common_rates().is_some() {
+            return;
+        }
+        for number in 0..map.shards.len() {
+            let keys = map.list_shard(number).0.into_iter().filter(|listed| !listed.pinned).map(|listed| listed.key);
+            keys.for_each(|key| _ = map.assign(&key, &Assigned::AsNewUnlessOwn));
+            // The list held live entries, so a sweep meanwhile may have found them in use.
+            map.key_limit.idle_now(number);
+        }
     }
 
     /// Puts the quotas of all keys in [dry run](crate::KeyedBuilder::dry_run), or enforces them again, as
@@ -149,14 +154,24 @@ where
         if self.map.parent.is_some() {
             return Err(ConfigError::DryRunUnsupported { setting: "parent" });
         }
-        self.map.set_dry_run(dry_run);
+        let template = &self.map.template;
+        template.dry_run.set(dry_run);
+        self.map.visit_all(|_| {}, |live| live.set_dry_run_of_all(|| template.dry_run.is_on()));
         Ok(())
     }
 
     /// Mints what is due by now, serves all queues, and forgets keys that owe nothing. Needed only for a limiter on a
     /// [manual clock](crate::ManualClock). Visits all keys.
     pub fn tick(&self) {
-        self.map.tick();
+        let map = &self.map;
+        if let Some(parent) = &map.parent {
+            parent.tick();
+        }
+        map.visit_all(|_| {}, |live| live.tick());
+        for number in 0..map.shards.len() {
+            let now = map.now();
+            map.in_shard(number, |shard, context| shard.sweep_at(now, context));
+        }
     }
 
     /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid.

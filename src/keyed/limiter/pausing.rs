@@ -2,18 +2,18 @@
 
 use super::KeyedLimiter;
 use crate::clock::whole_nanos;
+use crate::core::Core;
 use crate::error::ConfigError;
-use crate::keyed::ToKey;
+use crate::keyed::shard::Shard;
+use crate::keyed::{ToKey, live};
 use crate::quota::check_cap;
+use crate::sync::Ordering;
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 use tokio::time::Instant;
 
-impl<K, S> KeyedLimiter<K, S>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Pauses a key for `duration` from now, for example after the host that the key names returned "429, retry after".
     ///
     /// No claim on the key passes during the pause. Its buckets continue to fill up to their bursts. A shorter pause
@@ -35,7 +35,10 @@ where
     /// # Ok(()) }
     /// ```
     pub fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), duration: Duration) {
-        self.map.pause_for(key, whole_nanos(duration));
+        let (map, nanos) = (&self.map, whole_nanos(duration));
+        let (hash, now) = (map.hash(key), map.now());
+        let on_live = |live: &Core| live.with(|state, rovers, _| state.pause_for(rovers, now, nanos));
+        _ = map.act(key, hash, true, on_live, |shard, request, context| shard.pause_key(request, nanos, context));
     }
 
     /// Pauses a key until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the past does
@@ -65,7 +68,10 @@ where
     /// # Ok(()) }
     /// ```
     pub fn resume(&self, key: &(impl ToKey<K> + ?Sized)) {
-        self.map.resume(key);
+        let on_live = |live: &Core| live.with(|state, rovers, _| state.end_pause(rovers));
+        _ = self
+            .map
+            .act(key, self.map.hash(key), true, on_live, |shard, request, context| shard.resume_key(request, context));
     }
 
     /// Pauses all keys for `duration` from now: those in memory, and those that come later. See
@@ -86,7 +92,13 @@ where
     /// # Ok(()) }
     /// ```
     pub fn pause_all_for(&self, duration: Duration) {
-        self.map.pause_all_for(whole_nanos(duration));
+        // The clock may have stepped back: the pause counts from the latest time that any key has seen.
+        let latest = Cell::new(self.map.now());
+        let see = |synced: u64| latest.set(synced.max(latest.get()));
+        self.map.visit_all(|shard| see(shard.synced()), |live| see(live.state.lock().supply.synced()));
+        let gate = latest.get().saturating_add(whole_nanos(duration));
+        self.map.template.gate.fetch_max(gate, Ordering::AcqRel);
+        self.refresh_pauses();
     }
 
     /// Pauses all keys until an instant of tokio's clock; see [`pause_all_for`](Self::pause_all_for). An instant in the
@@ -117,7 +129,14 @@ where
     /// # Ok(()) }
     /// ```
     pub fn resume_all(&self) {
-        self.map.resume_all();
+        self.map.template.gate.store(0, Ordering::Release);
+        self.refresh_pauses();
+    }
+
+    /// Tells all keys that the pause of all of them has changed. Each reads its end under the lock of its shard or of
+    /// its entry, so after several concurrent changes all keys have the last one.
+    fn refresh_pauses(&self) {
+        self.map.visit_all(Shard::close_fast_path, |live| live::refresh_pause(live, &self.map.template));
     }
 
     /// Changes the in-flight cap of each key; see
@@ -142,17 +161,25 @@ where
     /// ```
     pub fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
         check_cap(tokens)?;
-        self.map.set_max_in_flight(tokens)
+        let template = &self.map.template;
+        let cap = template.cap.as_ref().ok_or(ConfigError::NotCapped)?;
+        // Before any shard is visited: a live entry that is created behind the visit gets the new cap.
+        cap.store(tokens, Ordering::Release);
+        self.map.visit_all(|_| {}, |live| live::refresh_cap(live, template));
+        Ok(())
     }
 
     /// Adds `tokens` to each quota of the key by hand, up to the bursts, and serves the key's queue; see
     /// [`Limiter::replenish`](crate::Limiter::replenish).
     pub fn replenish(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) {
-        self.map.replenish(key, tokens);
+        let on_live = |live: &Core| live.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
+        _ = self.map.act(key, self.map.hash(key), true, on_live, |shard, request, context| {
+            shard.at_levels(request, context, |rates, levels| rates.replenish(levels, tokens))
+        });
     }
 
     /// Returns true once [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
-        self.map.is_closed()
+        self.map.shards.first().is_some_and(|shard| shard.lock().is_closed())
     }
 }

@@ -1,19 +1,19 @@
 //! Methods that only read.
 
 use super::KeyedLimiter;
-use crate::QuotaSnapshot;
-use crate::keyed::ToKey;
-use crate::keyed::entries::list_shard;
-use crate::keyed::{KeyedEntry, KeyedSnapshot, KeyedTop, Quotas};
+use crate::core::Core;
+use crate::core::classes::ROOT;
+use crate::core::parent::Parent;
+use crate::keyed::map::{most_claimable, wait};
+use crate::keyed::rate::{Level, Rate};
+use crate::keyed::rates::{Levels, Rates};
+use crate::keyed::{KeyedEntry, KeyedSnapshot, KeyedTop, Quotas, ToKey};
+use crate::snapshot::{QuotaSnapshot, Snapshot};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-impl<K, S> KeyedLimiter<K, S>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Returns how many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while the key has
     /// waiters, and at most what the [parent limiter](crate::KeyedBuilder::parent) has.
     ///
@@ -25,7 +25,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
-        self.map.available(key)
+        self.own_available(key).min(self.map.parent.as_ref().map_or(u64::MAX, Parent::available))
     }
 
     /// Returns the quotas of the key.
@@ -40,7 +40,11 @@ where
     /// # Ok(()) }
     /// ```
     pub fn quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Quotas {
-        self.map.quotas(key)
+        let on_live = |_: &_| unreachable!("a read of the quotas needs no live entry");
+        let rates = self
+            .map
+            .act(key, self.map.hash(key), false, on_live, |shard, request, context| shard.rates_of(request, context));
+        rates.map_or(Quotas::default(), |rates| rates.quotas.clone())
     }
 
     /// Returns the state of each quota of the key, in the order of [`quotas`](Self::quotas). The positions in
@@ -59,7 +63,9 @@ where
     /// # Ok(()) }
     /// ```
     pub fn quota_snapshots(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
-        self.map.quota_snapshots(key)
+        let at_live =
+            |live: &Core| live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas);
+        self.look(key, quota_snapshots, at_live, None)
     }
 
     /// Returns the state of each quota of the key for a response to its caller, with one look at the limiter where that
@@ -81,7 +87,32 @@ where
     /// # Ok(()) }
     /// ```
     pub fn reported_quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
-        self.map.reported_quotas(key)
+        let at_levels = |rates: &Rates, levels: &Levels, now: u64| {
+            let mut quotas = quota_snapshots(rates, levels, now);
+            // Without a pause, and unless the clock has stepped back, this is what the snapshot says.
+            if let [only] = &mut quotas[..] {
+                if levels.is_paused() || levels.at > now {
+                    only.available = rates.available(levels);
+                    let one_more = rates.reached(levels, only.available.saturating_add(1));
+                    only.more_in = one_more.map(|at| wait(at, levels, now));
+                }
+            }
+            (quotas, self.map.template.cap.is_none())
+        };
+        let at_live =
+            |live: &Core| (live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas), false);
+        let (mut quotas, is_all) = self.look(key, at_levels, at_live, Some((Vec::new(), false)));
+        if quotas.is_empty() {
+            // The limiter is closed.
+            quotas = self.quota_snapshots(key);
+        }
+        if let [only] = &mut quotas[..] {
+            if !is_all {
+                only.available = self.own_available(key);
+                only.more_in = self.own_estimate(key, only.available.saturating_add(1));
+            }
+        }
+        quotas
     }
 
     /// Returns an address that only this limiter and its clones have.
@@ -93,14 +124,21 @@ where
     /// Returns by how many tokens the claims on the key exceed its tokens; see
     /// [`Limiter::deficiency`](crate::Limiter::deficiency).
     pub fn deficiency(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
-        self.map.deficiency(key)
+        let at_levels = |rates: &Rates, levels: &Levels, _| rates.tokens(levels).min(0).unsigned_abs();
+        self.look(
+            key,
+            at_levels,
+            |live| live.look_at(|state, rovers, sample| state.shown_deficiency(rovers, sample.now)),
+            None,
+        )
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` on the key would wait if it were called now; see
     /// [`Limiter::estimate`](crate::Limiter::estimate). With a [parent limiter](crate::KeyedBuilder::parent), `None`
     /// while the key has waiters.
     pub fn estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
-        self.map.estimate(key, cost)
+        let own = self.own_estimate(key, cost)?;
+        self.map.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
     }
 
     /// Returns a snapshot for metrics. Takes one shard's lock at a time, and does not visit the keys, except those with
@@ -143,7 +181,15 @@ where
     /// # Ok(()) }
     /// ```
     pub fn top(&self, n: usize) -> KeyedTop<K> {
-        self.map.top(n)
+        let mut top = KeyedTop::default();
+        if self.map.is_ranked {
+            let now = self.map.now();
+            for shard in &self.map.shards {
+                shard.lock().ranks().into_iter().for_each(|ranks| ranks.add_to(&mut top, now));
+            }
+            top.keep(n);
+        }
+        top
     }
 
     /// Returns an iterator over all keys in memory, with their states: keys that owe tokens, have waiters or have a
@@ -167,6 +213,80 @@ where
     /// # Ok(()) }
     /// ```
     pub fn entries(&self) -> impl Iterator<Item = KeyedEntry<K>> {
-        (0..self.map.shards.len()).flat_map(|number| list_shard(&self.map, number))
+        (0..self.map.shards.len()).flat_map(|number| KeyedEntry::of_shard(&self.map, number))
+    }
+
+    /// Reads levels or a live entry. A closed limiter returns `closed` instead, if that is set. The levels of a new key
+    /// are full, and are not stored.
+    fn look<R: Default>(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        at_levels: impl Fn(&Rates, &Levels, u64) -> R,
+        at_live: impl Fn(&Core) -> R,
+        closed: Option<R>,
+    ) -> R {
+        match self.map.act(
+            key,
+            self.map.hash(key),
+            false,
+            |live| (at_live(live), false),
+            |shard, request, context| {
+                let levels =
+                    shard.at_levels(request, context, |rates, levels| at_levels(rates, levels, request.now))?;
+                Ok((levels, shard.is_closed()))
+            },
+        ) {
+            Ok((levels, is_closed)) => closed.filter(|_| is_closed).unwrap_or(levels),
+            // A read stores no key, so a full map does not matter: the quotas of the key are bad, and it is granted nothing.
+            Err(_) => R::default(),
+        }
+    }
+
+    /// What the key could get without the parent.
+    fn own_available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
+        let cap = self.map.template.cap().unwrap_or(u64::MAX);
+        let at_levels = |rates: &Rates, levels: &Levels, _| rates.available(levels).min(cap);
+        let at_live =
+            |live: &Core| live.look_at(|state, rovers, sample| state.shown_available(rovers, ROOT, sample.now));
+        self.look(key, at_levels, at_live, Some(0))
+    }
+
+    /// How long a claim would wait without the parent.
+    fn own_estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
+        let cap = self.map.template.cap().unwrap_or(u64::MAX).min(self.map.template.max_cost);
+        let at_levels = |rates: &Rates, levels: &Levels, now| {
+            if cost > most_claimable(rates, levels).min(cap) {
+                return None;
+            }
+            if cost == 0 {
+                return Some(Duration::ZERO);
+            }
+            rates.reached(levels, cost).map(|at| wait(at, levels, now))
+        };
+        let at_live =
+            |live: &Core| live.look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now));
+        self.look(key, at_levels, at_live, Some(None))
+    }
+}
+
+fn quota_snapshots(rates: &Rates, levels: &Levels, now: u64) -> Vec<QuotaSnapshot> {
+    let each = rates.iter().zip(rates.quotas.named()).enumerate();
+    each.map(|(index, (rate, (name, _)))| quota_snapshot(name.clone(), rate, levels.level(index), now)).collect()
+}
+
+fn quota_snapshot(name: Option<Arc<str>>, rate: &Rate, level: Level, now: u64) -> QuotaSnapshot {
+    let tokens = rate.tokens(level.units);
+    let available = tokens.max(0) as u64;
+    let more_in =
+        rate.reached(level, available.saturating_add(1)).map(|at| Duration::from_nanos(at.saturating_sub(now)));
+    QuotaSnapshot {
+        name,
+        quota: rate.quota,
+        head: tokens as u64,
+        level: tokens,
+        available,
+        more_in,
+        dry_run: false,
+        would_refuse: 0,
     }
 }

@@ -1,14 +1,12 @@
 //! Changes of the whole map, shard by shard.
 
-use super::{Entered, Map};
+use super::Map;
 use crate::core::Core;
 use crate::error::ConfigError;
 use crate::keyed::ToKey;
-use crate::keyed::rates::Rates;
 use crate::keyed::shard::{Assigned, Shard};
 use crate::keyed::{Quotas, live};
 use crate::sync::Ordering;
-use crate::{Quota, Which};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
@@ -16,11 +14,7 @@ use std::sync::Arc;
 /// one shard in this many catch up.
 const MAX_PENDING: usize = 16;
 
-impl<K, S> Map<K, S>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// Sets checked quotas as the common quotas from now on. Each shard only records the change, and the next call
     /// there applies it to the keys. So this costs a short lock for each shard, and a visit to each live entry.
     pub(in crate::keyed) fn set_quotas(&self, quotas: Quotas) {
@@ -44,86 +38,25 @@ where
         }
     }
 
-    /// Gives `key` checked quotas of its own, or with `None` the common ones again.
-    pub(in crate::keyed) fn set_quotas_for(
+    /// Gives `key` the assigned quotas, and so its live entry, if it has one.
+    pub(in crate::keyed) fn assign(
         &self,
         key: &(impl ToKey<K> + ?Sized),
-        quotas: Option<Quotas>,
-    ) -> Result<(), ConfigError> {
-        self.assign(key, &quotas.map_or(Assigned::AsNew, |quotas| Assigned::Own(self.rates(quotas))))
-    }
-
-    /// Gives `key` quotas of its own: those that it has, except that `quota` replaces the one that `which` selects.
-    pub(in crate::keyed) fn set_one_quota_for(
-        &self,
-        key: &(impl ToKey<K> + ?Sized),
-        which: Which<'_>,
-        quota: Quota,
+        assigned: &Assigned<'_>,
     ) -> Result<(), ConfigError> {
         let hash = self.hash(key);
-        // The other quotas are read and written under one lock, so that a change of another one meanwhile is not
-        // undone.
-        let entered = self.enter(key, hash, false, |shard, request, context| {
-            let quotas = match shard.rates_of(request, context)?.quotas.with(which, quota) {
-                Ok(quotas) => quotas,
-                Err(error) => return Ok(Err(error)),
-            };
-            let assigned = Assigned::Own(Arc::new(Rates::new(quotas, Some(&self.template.calendars))));
-            let stale = shard.set_quotas_for(request, &assigned, context)?;
-            Ok(Ok(stale.map(|(live, rates)| (live, rates, shard.quota_version()))))
-        });
-        match entered {
-            Entered::Done(Ok(stale)) => {
-                self.deliver(hash, stale);
-                Ok(())
-            }
-            Entered::Done(Err(error)) => Err(error),
-            Entered::Refused(error) => Err(error),
-            Entered::Live(_) => Err(self.no_place()),
-        }
-    }
-
-    /// Asks `quota_by` again for the quotas of all keys in memory that have none of their own.
-    pub(in crate::keyed) fn renew_quotas(&self) {
-        if self.common_rates().is_some() {
-            return;
-        }
-        for number in 0..self.shards.len() {
-            let keys = self.list_shard(number).0.into_iter().filter(|listed| !listed.pinned).map(|listed| listed.key);
-            keys.for_each(|key| _ = self.assign(&key, &Assigned::AsNewUnlessOwn));
-            // The list held live entries, so a sweep meanwhile may have found them in use.
-            self.key_limit.idle_now(number);
-        }
-    }
-
-    fn assign(&self, key: &(impl ToKey<K> + ?Sized), assigned: &Assigned) -> Result<(), ConfigError> {
-        let hash = self.hash(key);
-        let entered = self.enter(key, hash, false, |shard, request, context| {
-            let stale = shard.set_quotas_for(request, assigned, context)?;
-            Ok(stale.map(|(live, rates)| (live, rates, shard.quota_version())))
-        });
-        match entered {
-            Entered::Done(stale) => {
-                self.deliver(hash, stale);
-                Ok(())
-            }
-            Entered::Refused(error) => Err(error),
-            Entered::Live(_) => Err(self.no_place()),
-        }
-    }
-
-    /// Gives the live entry of a key, if it has one, its new quotas.
-    fn deliver(&self, hash: u64, stale: Option<(Arc<Core>, Arc<Rates>, u32)>) {
+        let stale = self.act(
+            key,
+            hash,
+            false,
+            |_| unreachable!("a live entry is returned with its new quotas"),
+            |shard, request, context| shard.set_quotas_for(request, assigned, context),
+        )?;
         if let Some((live, rates, quota_version)) = stale {
             live::set_quotas(&live, &rates, quota_version);
             self.let_go(hash, live);
         }
-    }
-
-    /// Puts all keys in dry run, or enforces their quotas again.
-    pub(in crate::keyed) fn set_dry_run(&self, is_on: bool) {
-        self.template.dry_run.set(is_on);
-        self.visit_all(|_| {}, |live| live::refresh_dry_run(live, &self.template));
+        Ok(())
     }
 
     pub(in crate::keyed) fn close(&self) {
@@ -133,7 +66,7 @@ where
 
     /// Calls `in_shard` under the lock of each shard, and then, without that lock, `on_live` on the shard's live
     /// entries.
-    pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>), on_live: impl Fn(&Arc<Core>)) {
+    pub(in crate::keyed) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>), on_live: impl Fn(&Arc<Core>)) {
         for number in 0..self.shards.len() {
             let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _| {
                 in_shard(shard);
@@ -143,22 +76,6 @@ where
             drop(live_entries);
             // A sweep meanwhile may have found the live entries in use.
             self.key_limit.idle_now(number);
-        }
-    }
-
-    /// Serves all queues and forgets the keys that may be forgotten: the work of the drivers and of the calls, on the
-    /// user's request.
-    pub(in crate::keyed) fn tick(&self) {
-        if let Some(parent) = &self.parent {
-            parent.tick();
-        }
-        for number in 0..self.shards.len() {
-            let live_entries: Vec<Arc<Core>> =
-                self.in_shard(number, |shard, _| shard.live_entries().cloned().collect());
-            live_entries.iter().for_each(|live| live.tick());
-            drop(live_entries);
-            let now = self.now();
-            self.in_shard(number, |shard, context| shard.sweep_at(now, context));
         }
     }
 }

@@ -37,11 +37,7 @@ impl InParent<'_> {
     }
 }
 
-impl<K, S> Map<K, S>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// The rest of a try after [`take_at_once`](Self::take_at_once) has returned this error.
     #[inline(never)]
     pub(in crate::keyed) fn try_acquire(
@@ -331,7 +327,7 @@ where
 }
 
 /// The largest cost that one claim on a key with these levels can have.
-pub(super) fn most_claimable(rates: &Rates, levels: &Levels) -> u64 {
+pub(in crate::keyed) fn most_claimable(rates: &Rates, levels: &Levels) -> u64 {
     MAX_COST.min(rates.space(levels)).min(rates.sliding.map_or(u64::MAX, |(amount, _)| amount))
 }
 

@@ -5,16 +5,19 @@ use super::{Slot, SlotRef, Stop, readable_until};
 use crate::core::Core;
 use crate::keyed::ToKey;
 use crate::keyed::live::{self, Idle};
+use crate::{Quota, Which};
 use std::sync::Arc;
 
-/// A live entry that has to be given its new quotas.
-type StaleQuotas = (Arc<Core>, Arc<Rates>);
+/// A live entry that has to be given its new quotas, and the [version](Shard::quota_version) of that change.
+type StaleQuotas = (Arc<Core>, Arc<Rates>, u32);
 
 /// Which quotas a key gets.
 #[derive(Clone, Debug)]
-pub(in crate::keyed) enum Assigned {
+pub(in crate::keyed) enum Assigned<'a> {
     /// Quotas of its own, which it keeps until it is reset.
     Own(Arc<Rates>),
+    /// Quotas of its own: those that it has, except that this quota replaces the selected one.
+    One(Which<'a>, Quota),
     /// Those that a new key would have.
     AsNew,
     /// Those that a new key would have, unless it has quotas of its own or is not stored.
@@ -27,13 +30,19 @@ impl<K: Clone + Eq> Shard<K> {
     pub(in crate::keyed) fn set_quotas_for(
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        assigned: &Assigned,
+        assigned: &Assigned<'_>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<Option<StaleQuotas>, Stop> {
         self.advance_to(request.now, context);
         let index = self.slots.index_of(request.hash, request.key);
         let (rates, pinned) = match assigned {
             Assigned::Own(own) => (Some(Arc::clone(own)), true),
+            // The other quotas are read and written under one lock, so that a change of another one meanwhile is not
+            // undone.
+            Assigned::One(which, quota) => {
+                let quotas = self.rates_of(request, context)?.quotas.with(*which, *quota).map_err(Stop::Refused)?;
+                (Some(Arc::new(Rates::new(quotas, Some(&context.template.calendars)))), true)
+            }
             Assigned::AsNew => (self.rates_for(request)?, false),
             Assigned::AsNewUnlessOwn => {
                 let Some(SlotRef::Own(own)) = index.map(|index| self.slots.at(index)) else { return Ok(None) };
@@ -62,7 +71,7 @@ impl<K: Clone + Eq> Shard<K> {
                 if let Some(own) = self.slots.own_mut(index) {
                     (own.rates, own.pinned) = (rates, pinned);
                 }
-                Ok(Some((live, new)))
+                Ok(Some((live, new, self.quota_version())))
             }
             Ok((old, levels)) => {
                 let levels = new.adopt(old, &levels);

@@ -73,7 +73,7 @@ impl<K: Clone + Eq> Shard<K> {
         context: &mut ShardContext<'_, K>,
     ) -> Result<Arc<Rates>, Stop> {
         self.catch_up(context);
-        let own = match self.find(request) {
+        let own = match self.find(request.key, request.hash) {
             Some(SlotRef::Own(own)) => own.rates.clone(),
             Some(SlotRef::Packed(_)) => None,
             None => self.rates_for(request)?,
@@ -81,13 +81,13 @@ impl<K: Clone + Eq> Shard<K> {
         Ok(own.unwrap_or_else(|| Arc::clone(&self.rates)))
     }
 
-    fn find(&self, request: &EntryRequest<'_, impl ToKey<K> + ?Sized>) -> Option<SlotRef<'_>> {
-        Some(self.slots.at(self.slots.index_of(request.hash, request.key)?))
+    fn find(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> Option<SlotRef<'_>> {
+        Some(self.slots.at(self.slots.index_of(hash, key)?))
     }
 
     /// The live entry of the key, if it has one.
-    pub(in crate::keyed) fn find_live(&self, request: &EntryRequest<'_, impl ToKey<K> + ?Sized>) -> Option<Arc<Core>> {
-        match self.find(request)? {
+    pub(in crate::keyed) fn find_live(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> Option<Arc<Core>> {
+        match self.find(key, hash)? {
             SlotRef::Own(own) => own.live().cloned(),
             SlotRef::Packed(_) => None,
         }
