@@ -2,16 +2,22 @@
 
 use super::DistributedKeyedLimiter;
 use super::map::{DistributedMap, Namer, QuotaBy, terms};
+use super::route_shard::RouteShards;
 use crate::Quota;
+use crate::clock::Time;
 use crate::distributed::{Outage, QuotaTerms, Stores};
 use crate::error::ConfigError;
 use crate::keyed::builder::DEFAULT_MAX_KEYS;
 use crate::keyed::quotas::NamedQuota;
+use crate::observe::Observers;
 use crate::set_twice::SetTwice;
+use crate::sync::AtomicU64;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{Hash, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 /// A builder for a [`DistributedKeyedLimiter`], returned by [`DistributedKeyedLimiter::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
@@ -96,8 +102,27 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
         let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
         // Without a common quota this value is never used: each key has its own.
         let quota = self.quota.unwrap_or_else(|| (None, Quota::per_second(1)));
-        let (most, max_waiting) = (self.max_keys.unwrap_or(DEFAULT_MAX_KEYS), self.max_waiting.unwrap_or(u64::MAX));
-        let map = DistributedMap::new(self.stores, self.name, quota, self.quota_by, most, max_waiting, host);
+        let map = DistributedMap {
+            hasher: RandomState::new(),
+            quota,
+            quota_by: self.quota_by,
+            max_waiting: self.max_waiting.unwrap_or(u64::MAX),
+            stores: self.stores,
+            name: self.name,
+            shards: RouteShards::new(self.max_keys.unwrap_or(DEFAULT_MAX_KEYS)),
+            time: Time::tokio(),
+            pauses: std::array::from_fn(|_| AtomicU64::new(0)),
+            host,
+            is_tidied: AtomicBool::new(false),
+            tidied_at: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            spared: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            paused_until: AtomicU64::new(0),
+            observers: Observers::default(),
+        };
         Ok(DistributedKeyedLimiter { map: Arc::new(map) })
     }
 }

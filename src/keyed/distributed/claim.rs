@@ -1,32 +1,35 @@
-//! The route of a claim: its tokens come through a single request, or through the queue of the key's limiter.
+//! A claim: its tokens come through a single request, or through the queue of the key's limiter.
 
-use super::asking::StoreReply;
-use super::map::{DistributedMap, Route};
+use super::cached_reply::CachedReply;
+use super::one_key::{OneKey, Route};
 use crate::Limiter;
+use crate::claim::Claim;
 use crate::core::Core;
 use crate::core::state::MAX_COST;
 use crate::deadline::Allowed;
-use crate::distributed::{Outage, QuotaTerms};
-use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreError, answered, first, random_node};
+use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::permit::Permit;
-use std::future::Future;
+use crate::sync::Ordering;
+use std::future::poll_fn;
 use std::hash::Hash;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Poll, ready};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout};
+
+/// The pause after an unanswered request, in nanoseconds: meanwhile no other single-claim request goes to the same
+/// shard, unless the shard answers a request.
+const PAUSE: u64 = 100_000_000;
 
 /// A claim on `cost` tokens of a key.
-#[derive(Clone)]
 pub(super) struct KeyClaim<K> {
-    pub(super) map: Arc<DistributedMap<K>>,
-    pub(super) key: K,
-    pub(super) hash: u64,
+    pub(super) key: OneKey<K>,
     pub(super) cost: u64,
     pub(super) allowed: Allowed,
-    /// The start of the allowed wait, in the limiter's nanoseconds.
-    pub(super) since: u64,
 }
 
 /// The origin of granted tokens.
@@ -35,140 +38,241 @@ pub(super) enum Tokens {
     OfStore { cost: u64, remaining: u64 },
 }
 
-/// The next step of a claim.
-pub(super) enum Step {
-    /// Waits for the answer of the store.
-    Ask(Asking),
-    /// Waits in the queue of the key's limiter.
-    Wait(Arc<Core>),
-    /// The tokens were granted by the store, which has this many left.
+/// The way of a claim to its tokens.
+enum Way {
+    /// The store granted them, and has this many left.
     Granted(u64),
-    Refused(ConsumeError),
+    /// The queue of the key's limiter.
+    Queue(Limiter),
 }
 
-/// The future of a request to a store, which resolves to the next step of the claim.
-pub(super) type Asking = Pin<Box<dyn Future<Output = Step> + Send>>;
+/// The result of a request.
+enum StoreReply {
+    /// The tokens were granted; this many are left in the store.
+    Granted(u64),
+    /// The tokens are not available, and nothing was taken.
+    NotThere,
+    /// The store did not answer with tokens. If only the answer was lost, the claim's tokens are lost with it.
+    Failed,
+    /// The request was not sent, so nothing was taken.
+    NotSent,
+    Refused(ConsumeError),
+}
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
     /// Takes the tokens if they are on this node.
     pub(super) fn try_acquire(&self) -> Result<Tokens, TryAcquireError> {
-        let Self { map, key, hash, cost, .. } = self;
-        let limiter = map.try_route(key, *hash, *cost).inspect_err(|error| map.observers.refused(*cost, *error))?;
+        let (observers, cost) = (&self.key.map.observers, self.cost);
+        let limiter = self.try_limiter().inspect_err(|error| observers.refused(cost, *error))?;
         let Some(limiter) = limiter else { return Ok(Tokens::OfStore { cost: 0, remaining: 0 }) };
         // The limiter reports its own refusals.
         let core = limiter.into_core();
-        let word = core.try_acquire(*cost)?;
-        Ok(Tokens::OfLimiter(Permit::new(core, *cost, word)))
+        let word = core.try_acquire(cost)?;
+        Ok(Tokens::OfLimiter(Permit::new(core, cost, word)))
     }
 
-    /// The first step.
-    pub(super) fn begin(&mut self) -> Step {
-        let cost = self.cost;
-        self.since = self.map.time.now();
-        if self.map.is_closed() {
-            return Step::Refused(ConsumeError::Closed);
+    /// The limiter that a `try_acquire` asks; `None` if nothing is asked for.
+    fn try_limiter(&self) -> Result<Option<Limiter>, TryAcquireError> {
+        let (map, cost, now) = (&self.key.map, self.cost, self.key.map.time.now());
+        if map.is_closed() {
+            return Err(TryAcquireError::Closed);
         }
         if cost == 0 {
-            return self.granted(0);
+            return Ok(None);
         }
-        let terms = match self.map.terms(&self.key) {
-            Ok(terms) => terms,
-            Err(error) => return Step::Refused(ConsumeError::of_key(&error)),
+        let terms = self.key.terms().map_err(|error| TryAcquireError::of_key(&error))?;
+        if cost > terms.most_held() {
+            let (most, quota_name) = (terms.most_held(), map.quota_name().text());
+            return Err(TryAcquireError::TooLarge { cost, most, by: Bound::Quota(0), quota_name });
+        }
+        match self.key.route(&terms, cost, now) {
+            Route::Limiter(limiter) => Ok(Some(limiter)),
+            Route::Later { at, remaining, .. } => {
+                map.spared.fetch_add(1, Relaxed);
+                let retry_after = Some(Duration::from_nanos(at - now));
+                Err(Denied { retry_after, remaining, by: Bound::Quota(0), name: map.quota_name() }.into())
+            }
+            Route::Request | Route::Paused => {
+                self.key.place(false).map(Some).map_err(|error| TryAcquireError::of_key(&error))
+            }
+        }
+    }
+
+    /// Waits for the tokens.
+    pub(super) async fn acquire(&self) -> Result<Tokens, ConsumeError> {
+        let (map, cost) = (&self.key.map, self.cost);
+        let core = match self.way().await {
+            Ok(Way::Granted(remaining)) => {
+                map.granted.fetch_add(cost, Relaxed);
+                return Ok(Tokens::OfStore { cost, remaining });
+            }
+            Ok(Way::Queue(limiter)) => limiter.into_core(),
+            Err(error) => {
+                map.count_refusal();
+                map.observers.refused(cost, error);
+                return Err(error);
+            }
         };
+        let mut claim = pin!(Claim::with_limit(core, cost, self.allowed));
+        let mut has_entered = false;
+        let queued = poll_fn(|cx| {
+            let is_first = !std::mem::replace(&mut has_entered, true);
+            let answer = ready!(claim.as_mut().poll(cx));
+            match answer {
+                Err(ConsumeError::TimedOut { .. }) => self.miss(),
+                // A claim that had entered the queue was not refused.
+                Err(_) if is_first => map.count_refusal(),
+                _ => {}
+            }
+            Poll::Ready(answer)
+        });
+        queued.await.map(Tokens::OfLimiter)
+    }
+
+    /// Finds the way to the tokens. If the map has no limiter for the key, this may send a request.
+    ///
+    /// If this future is dropped while the request is under way, the store may have granted the tokens: then they are
+    /// lost.
+    async fn way(&self) -> Result<Way, ConsumeError> {
+        let (map, cost, now) = (&self.key.map, self.cost, self.key.map.time.now());
+        if map.is_closed() {
+            return Err(ConsumeError::Closed);
+        }
+        if cost == 0 {
+            return Ok(Way::Granted(0));
+        }
+        let terms = self.key.terms().map_err(|error| ConsumeError::of_key(&error))?;
         let most = MAX_COST.min(terms.most_claimed());
         if cost > most {
             let by = (terms.most_claimed() <= most).then_some(Bound::Quota(0));
-            let quota_name = by.and_then(|_| self.map.quota_name().text());
-            return Step::Refused(ConsumeError::TooLarge { cost, most, by, quota_name });
+            let quota_name = by.and_then(|_| map.quota_name().text());
+            return Err(ConsumeError::TooLarge { cost, most, by, quota_name });
         }
-        match self.map.route(&self.key, self.hash, &terms, cost, self.since) {
-            Route::Limiter(limiter) => Step::Wait(limiter.into_core()),
-            Route::Later { not_before, .. } if self.is_too_late(not_before) => {
-                self.map.count_spared();
-                self.too_late(not_before)
-            }
-            // Other nodes may have given back tokens since the reply.
-            Route::Later { at, .. } if self.is_too_late(at) => self.ask(terms),
-            Route::Later { .. } | Route::Paused => self.wait(),
-            Route::Request => self.ask(terms),
-        }
-    }
-
-    /// Sends a request, or lets the key's limiter send it if the key has frequent requests.
-    fn ask(&self, terms: QuotaTerms) -> Step {
-        if Handle::try_current().is_err() {
-            return Step::Refused(ConsumeError::NoRuntime);
-        }
-        let is_rare = self.map.shards.note(&self.key, self.hash, self.since, |cached| cached.count(self.since));
-        // A limiter never has more tokens at once than its allowance. If the map has no place for a limiter, the claim
-        // sends a request of its own.
-        if !is_rare && self.cost <= terms.most_held() {
-            if let Some(limiter) = self.map.place(&self.key, self.hash, false) {
-                return Step::Wait(limiter.into_core());
-            }
-        }
-        if self.map.excess_length(&self.key).is_some() {
-            return Step::Refused(ConsumeError::of_key(&self.map.no_place(&self.key)));
-        }
-        let claim = self.clone();
-        Step::Ask(Box::pin(async move {
-            let reply = claim.map.ask(&claim.key, claim.hash, claim.cost, claim.allowed, terms).await;
-            Self { since: claim.map.time.now(), ..claim }.go_on(reply)
-        }))
-    }
-
-    /// Continues after the store has answered, or could not be reached.
-    fn go_on(&self, reply: StoreReply) -> Step {
-        match reply {
-            StoreReply::Granted { remaining } => self.granted(remaining),
-            StoreReply::NotThere => {
-                let Ok(terms) = self.map.terms(&self.key) else { return self.wait() };
-                match self.map.route(&self.key, self.hash, &terms, self.cost, self.since) {
-                    Route::Limiter(limiter) => Step::Wait(limiter.into_core()),
-                    Route::Later { minted, .. } if self.is_too_late(minted) => self.too_late(minted),
-                    Route::Later { .. } | Route::Request | Route::Paused => self.wait(),
+        match self.key.route(&terms, cost, now) {
+            Route::Limiter(limiter) => return Ok(Way::Queue(limiter)),
+            Route::Later { at, not_before, .. } => {
+                if let Some(error) = self.too_late(not_before, now) {
+                    map.spared.fetch_add(1, Relaxed);
+                    return Err(error);
+                }
+                // If only this is too late, other nodes may have given back tokens since the reply.
+                if self.too_late(at, now).is_none() {
+                    return self.queue();
                 }
             }
-            StoreReply::QuotaConflict(conflict) => Step::Refused(ConsumeError::QuotaConflict(conflict)),
-            StoreReply::TimedOut { waited } => {
-                let (by, quota_name) = (Bound::Quota(0), self.map.quota_name().text());
-                Step::Refused(ConsumeError::TimedOut { waited, by, quota_name })
-            }
-            StoreReply::Failed | StoreReply::NotSent if self.map.stores.outage() == Outage::Fail => {
-                Step::Refused(ConsumeError::Unreachable)
-            }
-            StoreReply::Failed | StoreReply::NotSent => self.wait(),
+            Route::Paused => return self.queue(),
+            Route::Request => {}
         }
+        if Handle::try_current().is_err() {
+            return Err(ConsumeError::NoRuntime);
+        }
+        let is_rare = map.shards.note(&self.key.key, self.key.hash, now, |cached| cached.count(now));
+        // A limiter never has more tokens at once than its allowance. If the map has no place for a limiter, the claim
+        // sends a request of its own.
+        if !is_rare && cost <= terms.most_held() {
+            if let Ok(limiter) = self.key.place(false) {
+                return Ok(Way::Queue(limiter));
+            }
+        }
+        let name = self.key.name().map_err(|error| ConsumeError::of_key(&error))?;
+        match self.ask(&*self.key.store(&name), terms).await {
+            StoreReply::Granted(remaining) => return Ok(Way::Granted(remaining)),
+            StoreReply::Refused(error) => return Err(error),
+            StoreReply::NotThere => {
+                let now = map.time.now();
+                match self.key.terms().map(|terms| self.key.route(&terms, cost, now)) {
+                    Ok(Route::Limiter(limiter)) => return Ok(Way::Queue(limiter)),
+                    Ok(Route::Later { minted, .. }) => self.too_late(minted, now).map_or(Ok(()), Err)?,
+                    Ok(Route::Request | Route::Paused) | Err(_) => {}
+                }
+            }
+            StoreReply::Failed | StoreReply::NotSent if map.stores.outage() == Outage::Fail => {
+                return Err(ConsumeError::Unreachable);
+            }
+            StoreReply::Failed | StoreReply::NotSent => {}
+        }
+        self.queue()
     }
 
-    fn granted(&self, remaining: u64) -> Step {
-        self.map.granted.fetch_add(self.cost, Relaxed);
-        Step::Granted(remaining)
-    }
-
-    /// Whether tokens that are available at `at` are too late for the allowed wait.
-    fn is_too_late(&self, at: u64) -> bool {
-        self.allowed.nanos().is_some_and(|allowed| at.saturating_sub(self.since) > allowed)
-    }
-
-    /// Refuses a claim for tokens that are available at `at`.
-    fn too_late(&self, at: u64) -> Step {
-        let estimate = Duration::from_nanos(at.saturating_sub(self.since));
+    /// Requests the tokens from the key's store: all at once, or none. The store does not remember a node for it. A
+    /// request that was not sent is repeated once the store can be reached, for the allowed wait at most, if callers
+    /// wait during an outage.
+    async fn ask(&self, store: &dyn Store, terms: QuotaTerms) -> StoreReply {
+        let (map, began) = (&self.key.map, Instant::now());
         let allowed = self.allowed.nanos().map_or(Duration::MAX, Duration::from_nanos);
-        let quota_name = self.map.quota_name().text();
-        Step::Refused(ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name })
-    }
-
-    /// Waits in the queue of the key's limiter.
-    fn wait(&self) -> Step {
-        match self.limiter() {
-            Ok(limiter) => Step::Wait(limiter.into_core()),
-            Err(error) => Step::Refused(error),
+        let mut failures = 0;
+        loop {
+            failures += 1;
+            let reply = self.ask_once(store, terms).await;
+            if !matches!(reply, StoreReply::NotSent) || map.stores.outage() != Outage::Wait {
+                return reply;
+            }
+            let again = first(map.closing(), store.backoff(failures));
+            if timeout(allowed.saturating_sub(began.elapsed()), again).await.is_err() {
+                let (waited, by, quota_name) = (began.elapsed(), Bound::Quota(0), map.quota_name().text());
+                return StoreReply::Refused(ConsumeError::TimedOut { waited, by, quota_name });
+            }
+            if map.is_closed() || self.key.limiter_here().is_some() {
+                return StoreReply::NotThere;
+            }
         }
     }
 
-    pub(super) fn limiter(&self) -> Result<Limiter, ConsumeError> {
-        let place = self.map.place(&self.key, self.hash, false);
-        place.ok_or_else(|| ConsumeError::of_key(&self.map.no_place(&self.key)))
+    async fn ask_once(&self, store: &dyn Store, terms: QuotaTerms) -> StoreReply {
+        let (map, want) = (&self.key.map, self.cost);
+        let pause = store.shard().map(|shard| map.pause(shard));
+        if pause.is_some_and(|pause| map.time.now() < pause.load(Ordering::Acquire)) {
+            return StoreReply::Failed;
+        }
+        let ask = LeaseRequest { want, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
+        let sent = Instant::now();
+        let answer = answered(store, ask).await;
+        let (now, took) = (map.time.now(), sent.elapsed().as_nanos() as u64);
+        match answer {
+            Ok(answer) => {
+                if let Some(pause) = pause.filter(|pause| pause.load(Ordering::Relaxed) != 0) {
+                    pause.store(0, Ordering::Release);
+                }
+                store.tally().note_answer(store, &ask, &answer, sent);
+                // A cached reply is read by the terms of this limiter.
+                if answer.terms.is_none() {
+                    let record = |cached: &mut CachedReply| cached.record_answer(&terms, &answer, now, took);
+                    map.shards.note(&self.key.key, self.key.hash, now, record);
+                }
+                if answer.now >= want { StoreReply::Granted(answer.remaining) } else { StoreReply::NotThere }
+            }
+            Err(error) => {
+                if let (StoreError::Unreachable(_), Some(pause)) = (&error, pause) {
+                    pause.store(now.saturating_add(PAUSE), Ordering::Release);
+                }
+                store.tally().lose(store, &error, took);
+                match error.conflict() {
+                    Some(conflict) => StoreReply::Refused(ConsumeError::QuotaConflict(conflict)),
+                    None if matches!(error, StoreError::NotSent(_)) => StoreReply::NotSent,
+                    None => StoreReply::Failed,
+                }
+            }
+        }
+    }
+
+    /// The refusal of a claim made at `now` whose tokens are available at `at`, if that is too late for its allowed
+    /// wait.
+    fn too_late(&self, at: u64, now: u64) -> Option<ConsumeError> {
+        let allowed = Duration::from_nanos(self.allowed.nanos()?);
+        let (estimate, quota_name) = (Duration::from_nanos(at.saturating_sub(now)), self.key.map.quota_name().text());
+        (estimate > allowed).then_some(ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name })
+    }
+
+    /// The queue of the key's limiter.
+    fn queue(&self) -> Result<Way, ConsumeError> {
+        self.key.place(false).map(Way::Queue).map_err(|error| ConsumeError::of_key(&error))
+    }
+
+    /// Records that the deadline came before the answer of the store.
+    fn miss(&self) {
+        let limiter = self.key.limiter_here();
+        if let Some(limiter) = limiter.filter(|_| self.key.terms().is_ok_and(|terms| self.cost <= terms.most_held())) {
+            limiter.core().miss(self.cost);
+        }
     }
 }

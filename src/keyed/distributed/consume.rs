@@ -1,22 +1,20 @@
 //! The future that waits for tokens of a distributed key.
 
 use super::DistributedKeyedGrant;
-use super::claim::{Asking, KeyClaim, Step, Tokens};
-use super::map::DistributedMap;
+use super::claim::{KeyClaim, Tokens};
 use crate::blocking;
-use crate::claim::Claim;
-use crate::core::Core;
 use crate::core::coop::poll_paid;
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
-use pin_project::pin_project;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+type Running<K> = Pin<Box<dyn Future<Output = Result<DistributedKeyedGrant<K>, ConsumeError>> + Send>>;
 
 /// The future returned by [`DistributedKeyedLimiter::consume`](super::DistributedKeyedLimiter::consume). It owns the
 /// limiter and the key, so it can be spawned.
@@ -31,33 +29,18 @@ use std::time::Duration;
 /// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, `quota_by`, or the
 /// function that names the key. The limiter is then as it was before.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
 pub struct DistributedKeyedConsume<K> {
-    /// `None` once the future has completed.
+    /// `None` once the future was polled.
     claim: Option<KeyClaim<K>>,
-    #[pin]
-    stage: Stage,
+    /// The claim that was polled; `None` once it has completed. Never locked: the mutex makes the future `Sync`.
+    running: Mutex<Option<Running<K>>>,
 }
 
-#[pin_project(project = StageProjection)]
-enum Stage {
-    /// Not polled yet, or completed.
-    Idle,
-    /// Waiting for the answer of a store. Never locked: the mutex makes the future `Sync`.
-    Asking(Mutex<Asking>),
-    Queued {
-        #[pin]
-        claim: Claim<Arc<Core>>,
-        /// Whether the claim has been polled. From then on an error is not counted as a refusal.
-        has_entered: bool,
-    },
-}
+impl<K> Unpin for DistributedKeyedConsume<K> {}
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedConsume<K> {
-    pub(super) fn new(map: Arc<DistributedMap<K>>, key: K, cost: u64) -> Self {
-        let hash = map.hash(&key);
-        let claim = KeyClaim { map, key, hash, cost, allowed: Allowed::ANY, since: 0 };
-        Self { claim: Some(claim), stage: Stage::Idle }
+    pub(super) fn new(claim: KeyClaim<K>) -> Self {
+        Self { claim: Some(claim), running: Mutex::new(None) }
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
@@ -77,47 +60,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedConsume<K> {
     /// Blocks the thread until there is an answer. Only a limiter on this node has a queue in which a thread can wait.
     pub(super) fn block(self) -> Result<DistributedKeyedGrant<K>, ConsumeError> {
         let claim = self.claim.expect("the future was not polled");
-        let permit = blocking::consume(claim.limiter()?.into_core(), claim.cost, claim.allowed)?;
-        Ok(DistributedKeyedGrant::new(claim, Tokens::OfLimiter(permit)))
-    }
-
-    fn poll_unpaid(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<DistributedKeyedGrant<K>, ConsumeError>> {
-        let mut this = self.project();
-        let claim = this.claim.as_mut().expect("a keyed claim was polled after it had completed");
-        let answer = loop {
-            let step = match this.stage.as_mut().project() {
-                StageProjection::Idle => claim.begin(),
-                StageProjection::Asking(asking) => {
-                    ready!(asking.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut().poll(cx))
-                }
-                StageProjection::Queued { claim: queued, has_entered } => {
-                    let is_first = !std::mem::replace(has_entered, true);
-                    let answer = ready!(queued.poll(cx));
-                    match &answer {
-                        Err(ConsumeError::TimedOut { .. }) => claim.map.missed(&claim.key, claim.hash, claim.cost),
-                        Err(_) if is_first => claim.map.count_refusal(),
-                        _ => {}
-                    }
-                    break answer.map(Tokens::OfLimiter);
-                }
-            };
-            match step {
-                Step::Ask(asking) => this.stage.set(Stage::Asking(Mutex::new(asking))),
-                Step::Wait(core) => {
-                    let claim = Claim::with_limit(core, claim.cost, claim.allowed);
-                    this.stage.set(Stage::Queued { claim, has_entered: false });
-                }
-                Step::Granted(remaining) => break Ok(Tokens::OfStore { cost: claim.cost, remaining }),
-                Step::Refused(error) => {
-                    claim.map.count_refusal();
-                    claim.map.observers.refused(claim.cost, error);
-                    break Err(error);
-                }
-            }
-        };
-        this.stage.set(Stage::Idle);
-        let claim = this.claim.take().expect("the claim is present: it was just used");
-        Poll::Ready(answer.map(|tokens| DistributedKeyedGrant::new(claim, tokens)))
+        let limiter = claim.key.place(false).map_err(|error| ConsumeError::of_key(&error))?;
+        let permit = blocking::consume(limiter.into_core(), claim.cost, claim.allowed)?;
+        Ok(DistributedKeyedGrant { key: claim.key, tokens: Tokens::OfLimiter(permit) })
     }
 }
 
@@ -125,14 +70,27 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Future for DistributedKeyedCo
     type Output = Result<DistributedKeyedGrant<K>, ConsumeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        poll_paid(cx, |cx| self.as_mut().poll_unpaid(cx))
+        let Self { claim, running } = &mut *self;
+        let running = running.get_mut().unwrap_or_else(PoisonError::into_inner);
+        poll_paid(cx, |cx| {
+            if let Some(claim) = claim.take() {
+                *running = Some(Box::pin(async {
+                    let tokens = claim.acquire().await?;
+                    Ok(DistributedKeyedGrant { key: claim.key, tokens })
+                }));
+            }
+            let claim = running.as_mut().expect("a keyed claim was polled after it had completed");
+            let answer = ready!(claim.as_mut().poll(cx));
+            *running = None;
+            Poll::Ready(answer)
+        })
     }
 }
 
 impl<K> fmt::Debug for DistributedKeyedConsume<K> {
     /// Prints no key: keys may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waits = !matches!(self.stage, Stage::Idle);
-        f.debug_struct("DistributedKeyedConsume").field("waits", &waits).finish_non_exhaustive()
+        let was_polled = self.claim.is_none();
+        f.debug_struct("DistributedKeyedConsume").field("was_polled", &was_polled).finish_non_exhaustive()
     }
 }

@@ -1,26 +1,18 @@
 //! A grant for a distributed key.
 
-use super::claim::{KeyClaim, Tokens};
-use super::map::DistributedMap;
+use super::claim::Tokens;
+use super::one_key::OneKey;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::Arc;
 
 /// Proof that tokens of a distributed key were granted. Dropping it does nothing: a distributed key has no in-flight
 /// cap.
 pub struct DistributedKeyedGrant<K> {
-    map: Arc<DistributedMap<K>>,
-    key: K,
-    hash: u64,
-    tokens: Tokens,
+    pub(super) key: OneKey<K>,
+    pub(super) tokens: Tokens,
 }
 
 impl<K> DistributedKeyedGrant<K> {
-    pub(super) fn new(claim: KeyClaim<K>, tokens: Tokens) -> Self {
-        let KeyClaim { map, key, hash, .. } = claim;
-        Self { map, key, hash, tokens }
-    }
-
     /// Returns the cost in tokens: the latest figure, if the grant was [settled](Self::settle).
     pub fn cost(&self) -> u64 {
         match &self.tokens {
@@ -49,7 +41,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedGrant<K> {
     pub fn settle(&mut self, actual: u64) {
         match &mut self.tokens {
             Tokens::OfLimiter(permit) => permit.settle(actual),
-            Tokens::OfStore { cost, .. } => *cost = self.map.resettle(&self.key, self.hash, *cost, actual),
+            Tokens::OfStore { cost, .. } if actual > *cost => {
+                let limiter = self.key.place(true).ok();
+                *cost += limiter.map_or(0, |limiter| limiter.core().resettle(0, actual - *cost));
+            }
+            Tokens::OfStore { cost, .. } => {
+                if let Some(limiter) = self.key.limiter_here().filter(|_| actual < *cost) {
+                    limiter.core().resettle(*cost, actual);
+                }
+                *cost = actual;
+            }
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::builder::DistributedKeyedBuilder;
 use super::claim::KeyClaim;
-use super::map::{DistributedMap, Route};
+use super::map::DistributedMap;
+use super::one_key::{OneKey, Route};
 use super::route_shard::Found;
 use super::{DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedSnapshot};
 use crate::core::drop_quietly;
@@ -119,7 +120,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
     ///
     /// See [`DistributedKeyedConsume`].
     pub fn consume(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> DistributedKeyedConsume<K> {
-        DistributedKeyedConsume::new(Arc::clone(&self.map), key.to_key(), cost)
+        DistributedKeyedConsume::new(self.claim(key, cost))
     }
 
     /// Takes `cost` tokens of the key if they are on this node.
@@ -141,11 +142,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
         key: &(impl ToKey<K> + ?Sized),
         cost: u64,
     ) -> Result<DistributedKeyedGrant<K>, TryAcquireError> {
-        let key = key.to_key();
-        let hash = self.map.hash(&key);
-        let claim = KeyClaim { map: Arc::clone(&self.map), key, hash, cost, allowed: Allowed::ANY, since: 0 };
+        let claim = self.claim(key, cost);
         match claim.try_acquire() {
-            Ok(tokens) => Ok(DistributedKeyedGrant::new(claim, tokens)),
+            Ok(tokens) => Ok(DistributedKeyedGrant { key: claim.key, tokens }),
             Err(error) => {
                 self.map.count_refusal();
                 drop_quietly(claim);
@@ -205,15 +204,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
     ///
     /// See [`DistributedKeyedConsume`].
     pub fn limiter(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Limiter, ConfigError> {
-        with_key(key, |key| self.map.place(key, self.map.hash(key), false).ok_or_else(|| self.map.no_place(key)))
+        self.with_key(key, |key| key.place(false))
     }
 
     /// Pauses a key on this node for `duration` from now; see
     /// [`KeyedLimiter::pause_for`](crate::KeyedLimiter::pause_for). The key gets a limiter on this node, even beyond
     /// `max_keys`.
     pub fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), duration: Duration) {
-        with_key(key, |key| {
-            if let Some(limiter) = self.map.place(key, self.map.hash(key), true) {
+        self.with_key(key, |key| {
+            if let Ok(limiter) = key.place(true) {
                 limiter.pause_for(duration);
             }
         })
@@ -221,8 +220,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
 
     /// Ends the pause of a key on this node now. Does nothing if the key is not paused.
     pub fn resume(&self, key: &(impl ToKey<K> + ?Sized)) {
-        with_key(key, |key| {
-            if let Some(limiter) = self.map.limiter_here(key, self.map.hash(key)) {
+        self.with_key(key, |key| {
+            if let Some(limiter) = key.limiter_here() {
                 limiter.resume();
             }
         })
@@ -241,7 +240,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
     /// Returns how many tokens of the key are on this node. If the key has no limiter here, these are the tokens that
     /// its store had left at its last reply, which take a request to get.
     pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
-        with_key(key, |key| match self.map.shards.find(key, self.map.hash(key)) {
+        self.with_key(key, |key| match key.find() {
             Found::Limiter(limiter) => limiter.available(),
             Found::CachedReply(cached) => cached.remaining(),
             Found::Nothing => 0,
@@ -251,12 +250,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
     /// Returns the shortest wait for `cost` tokens of the key as far as this node knows, and `None` if it knows nothing
     /// of the key.
     pub fn estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
-        with_key(key, |key| {
+        self.with_key(key, |key| {
             let now = self.map.time.now();
             if cost == 0 && !self.is_closed() {
                 return Some(Duration::ZERO);
             }
-            match self.map.route(key, self.map.hash(key), &self.map.terms(key).ok()?, cost, now) {
+            match key.route(&key.terms().ok()?, cost, now) {
                 Route::Limiter(limiter) => limiter.estimate(cost),
                 Route::Later { at, .. } => Some(Duration::from_nanos(at - now)),
                 Route::Request | Route::Paused => None,
@@ -266,26 +265,26 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
 
     /// Returns the quota of the key.
     pub fn quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Quotas {
-        with_key(key, |key| Quotas::default().and(self.map.named_quota(key)))
+        self.with_key(key, |key| Quotas::default().and(key.quota()))
     }
 
     /// Returns the state of the key's quota as far as this node knows, for a response to its caller.
     pub fn reported_quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
-        with_key(key, |key| {
-            let available = self.available(key);
-            let more_in = self.estimate(key, available.saturating_add(1));
-            if let Some(limiter) = self.map.limiter_here(key, self.map.hash(key)) {
+        self.with_key(key, |key| {
+            let available = self.available(&key.key);
+            let more_in = self.estimate(&key.key, available.saturating_add(1));
+            if let Some(limiter) = key.limiter_here() {
                 let quotas = limiter.snapshot().quotas.into_iter();
                 return quotas.map(|quota| QuotaSnapshot { available, more_in, ..quota }).collect();
             }
-            let ((name, quota), level) = (self.map.named_quota(key), available as i64);
+            let ((name, quota), level) = (key.quota(), available as i64);
             vec![QuotaSnapshot { name, quota, head: 0, level, available, more_in, dry_run: false, would_refuse: 0 }]
         })
     }
 
     /// Lists the keys that have a limiter on this node.
     pub fn entries(&self) -> Vec<KeyedEntry<K>> {
-        self.map.shards.each_entry(|key, limiter| {
+        let entry = |(key, limiter): (K, Limiter)| {
             limiter.core().look_at(|state, rovers, _| KeyedEntry {
                 key,
                 available: state.available(rovers),
@@ -293,7 +292,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
                 waiting_tasks: state.queue.len(),
                 in_flight: None,
             })
-        })
+        };
+        self.map.shards.entries().map(entry).collect()
     }
 
     /// Returns a snapshot for metrics. Visits the keys that have a limiter on this node, one by one.
@@ -328,14 +328,18 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
         });
         snapshot
     }
-}
 
-/// Calls `act` with the owned key. A panic in the `Drop` of that key is no panic of the caller.
-fn with_key<K, R>(form: &(impl ToKey<K> + ?Sized), act: impl FnOnce(&K) -> R) -> R {
-    let key = form.to_key();
-    let result = act(&key);
-    drop_quietly(key);
-    result
+    fn claim(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> KeyClaim<K> {
+        KeyClaim { key: OneKey::new(&self.map, key), cost, allowed: Allowed::ANY }
+    }
+
+    /// Calls `act` with the owned key. A panic in the `Drop` of that key is no panic of the caller.
+    fn with_key<R>(&self, form: &(impl ToKey<K> + ?Sized), act: impl FnOnce(&OneKey<K>) -> R) -> R {
+        let key = OneKey::new(&self.map, form);
+        let result = act(&key);
+        drop_quietly(key);
+        result
+    }
 }
 
 impl<K> Clone for DistributedKeyedLimiter<K> {

@@ -10,13 +10,12 @@
 //! |---|---|
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs` | public types: documentation and checks |
 //! | `consume.rs`, `grant.rs` | the future and the grants that callers hold |
-//! | `claim.rs` | the route of a claim |
-//! | `map.rs` | the state shared by clones: creating limiters and forgetting them |
-//! | `asking.rs` | a request for one claim |
+//! | `claim.rs` | a claim: by a request of its own, or in the queue of a limiter |
+//! | `one_key.rs` | one key: its store, its route, and creating its limiter |
+//! | `map.rs` | the state shared by clones; forgetting limiters |
 //! | `route_shard.rs` | the tables: keys with a limiter, and cached replies of other keys |
 //! | `cached_reply.rs` | the last reply of a key's store; pure |
 
-mod asking;
 mod builder;
 mod cached_reply;
 mod claim;
@@ -24,6 +23,7 @@ mod consume;
 mod grant;
 mod limiter;
 mod map;
+mod one_key;
 mod route_shard;
 mod snapshot;
 

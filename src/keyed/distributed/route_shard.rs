@@ -90,10 +90,11 @@ impl<K> RouteShards<K> {
 
     /// Visits all limiters, one shard at a time.
     pub(super) fn each_limiter(&self, mut act: impl FnMut(&Limiter)) {
-        for shard in &self.shards {
-            let limiters: Vec<Limiter> = shard.lock().limiters.iter().map(|entry| entry.value.clone()).collect();
-            limiters.iter().for_each(&mut act);
-        }
+        self.list(|entry| entry.value.clone()).for_each(|limiter| act(&limiter));
+    }
+
+    fn list<T>(&self, of: impl Fn(&Entry<K, Limiter>) -> T) -> impl Iterator<Item = T> {
+        self.shards.iter().flat_map(move |shard| shard.lock().limiters.iter().map(&of).collect::<Vec<_>>())
     }
 
     /// Returns the tokens granted by limiters that were forgotten, and how many of these tokens came back.
@@ -123,15 +124,9 @@ impl<K> RouteShards<K> {
 }
 
 impl<K: Eq + Clone> RouteShards<K> {
-    /// Lists all keys that have a limiter, one shard at a time.
-    pub(super) fn each_entry<R>(&self, mut list: impl FnMut(K, &Limiter) -> R) -> Vec<R> {
-        let mut listed = Vec::new();
-        for shard in &self.shards {
-            let entry = |entry: &Entry<K, Limiter>| (entry.key.clone(), entry.value.clone());
-            let entries: Vec<(K, Limiter)> = shard.lock().limiters.iter().map(entry).collect();
-            listed.extend(entries.into_iter().map(|(key, limiter)| list(key, &limiter)));
-        }
-        listed
+    /// All keys that have a limiter, one shard at a time.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (K, Limiter)> {
+        self.list(|entry| (entry.key.clone(), entry.value.clone()))
     }
 
     pub(super) fn find(&self, key: &K, hash: u64) -> Found {

@@ -1,0 +1,116 @@
+//! One key of a distributed keyed limiter: its store, its route and its limiter.
+
+use super::map::DistributedMap;
+use super::route_shard::Found;
+use crate::Limiter;
+use crate::distributed::{QuotaTerms, Store, StoreError};
+use crate::error::ConfigError;
+use crate::keyed::ToKey;
+use crate::keyed::quotas::NamedQuota;
+use crate::sync::Ordering;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+/// A key, and the limiter on keys that it belongs to.
+pub(super) struct OneKey<K> {
+    pub(super) map: Arc<DistributedMap<K>>,
+    pub(super) key: K,
+    pub(super) hash: u64,
+}
+
+/// The route of a claim.
+pub(super) enum Route {
+    /// The key's limiter serves the claim.
+    Limiter(Limiter),
+    /// No route: by the cached reply, the tokens are there at `at`, and `remaining` tokens are left. They come before
+    /// `minted` only if other nodes give tokens back, and never before `not_before`.
+    Later { at: u64, minted: u64, not_before: u64, remaining: u64 },
+    /// The claim sends its own request to the store.
+    Request,
+    /// All keys are paused: the key's limiter, which is created, keeps the claim until the pause is over.
+    Paused,
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
+    pub(super) fn new(map: &Arc<DistributedMap<K>>, form: &(impl ToKey<K> + ?Sized)) -> Self {
+        let key = form.to_key();
+        let hash = map.hasher.hash_one(&key);
+        Self { map: Arc::clone(map), key, hash }
+    }
+
+    /// The name of the key's store, if it is not too long.
+    pub(super) fn name(&self) -> Result<String, ConfigError> {
+        let (name, most) = ((self.map.name)(&self.key), StoreError::MAX_NAME);
+        if name.len() > most { Err(ConfigError::KeyTooLong { length: name.len(), most }) } else { Ok(name) }
+    }
+
+    pub(super) fn store(&self, name: &str) -> Arc<dyn Store> {
+        self.map.stores.named(name)
+    }
+
+    /// The quota of the key, with its name if it has one.
+    pub(super) fn quota(&self) -> NamedQuota {
+        let map = &self.map;
+        map.quota_by.as_ref().map_or_else(|| map.quota.clone(), |quota_by| (None, quota_by(&self.key)))
+    }
+
+    /// The terms of the key's quota. The error is about what `quota_by` has returned.
+    pub(super) fn terms(&self) -> Result<QuotaTerms, ConfigError> {
+        Ok(super::map::terms(&self.quota().1)?.with_version(self.map.stores.quota_version()))
+    }
+
+    pub(super) fn find(&self) -> Found {
+        self.map.shards.find(&self.key, self.hash)
+    }
+
+    /// Chooses the route of a claim of `cost` made at `now`.
+    pub(super) fn route(&self, terms: &QuotaTerms, cost: u64, now: u64) -> Route {
+        match self.find() {
+            Found::Limiter(limiter) => Route::Limiter(limiter),
+            _ if now < self.map.paused_until.load(Ordering::Acquire) => Route::Paused,
+            Found::CachedReply(cached) if cached.earliest(terms, cost) > now => {
+                let (at, minted) = (cached.earliest(terms, cost), cached.minted(terms, cost));
+                let (not_before, remaining) = (cached.not_before(terms, cost), cached.remaining());
+                Route::Later { at, minted, not_before, remaining }
+            }
+            Found::CachedReply(_) | Found::Nothing => Route::Request,
+        }
+    }
+
+    /// Returns the key's limiter, if it has one.
+    pub(super) fn limiter_here(&self) -> Option<Limiter> {
+        if let Found::Limiter(limiter) = self.find() { Some(limiter) } else { None }
+    }
+
+    /// Returns the key's limiter, and creates it if there is none. Fails if the key's name is too long or its quota is
+    /// bad, or, unless `must` is set, if the map already has the largest number of limiters.
+    pub(super) fn place(&self, must: bool) -> Result<Limiter, ConfigError> {
+        if let Some(here) = self.limiter_here() {
+            return Ok(here);
+        }
+        let (map, store_name) = (&self.map, self.name()?);
+        let _terms = self.terms()?;
+        let full = ConfigError::TooManyKeys { most: map.shards.most() };
+        if !must && map.shards.limiters() >= map.shards.most() && !map.tidy_out_of_turn() {
+            return Err(full);
+        }
+        let entered = map.host.enter();
+        let builder = match self.quota() {
+            (Some(name), quota) => Limiter::builder().quota_named(name, quota),
+            (None, quota) => Limiter::builder().quota(quota),
+        };
+        let builder = builder.shared_through(self.store(&store_name)).observed_by(map.observers.clone());
+        let limiter = builder.max_waiting(map.max_waiting).build()?;
+        drop(entered);
+        let limiter = map.shards.put(&self.key, self.hash, limiter, must).ok_or(full)?;
+        if map.is_closed() {
+            limiter.close();
+        }
+        // Read after the limiter was put where a call on all keys finds it.
+        if map.paused_until.load(Ordering::Acquire) > 0 {
+            map.refresh_pause(&limiter);
+        }
+        map.tidy_from_now_on();
+        Ok(limiter)
+    }
+}
