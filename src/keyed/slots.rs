@@ -22,8 +22,7 @@ const PER_GROUP: usize = 7;
 /// What is known about a key beside the common quotas and packed levels.
 #[derive(Debug)]
 pub(super) struct Own {
-    /// `None` if the key has the common quotas.
-    pub(super) rates: Option<Arc<Rates>>,
+    pub(super) rates: Arc<Rates>,
     pub(super) state: OwnState,
     /// True if a user set the quotas of this key: it must not be forgotten.
     pub(super) pinned: bool,
@@ -38,6 +37,10 @@ pub(super) enum OwnState {
 }
 
 impl Own {
+    pub(super) fn of_levels(rates: &Arc<Rates>, levels: &Levels, pinned: bool) -> Self {
+        Self { rates: Arc::clone(rates), state: OwnState::Levels(Box::new(*levels)), pinned }
+    }
+
     pub(super) fn live(&self) -> Option<&Arc<Core>> {
         if let OwnState::Live(live) = &self.state { Some(live) } else { None }
     }
@@ -275,8 +278,8 @@ impl<K> Slots<K> {
     }
 
     #[inline]
-    pub(super) fn index_of(&self, hash: u64, key: &(impl ToKey<K> + ?Sized)) -> Option<EntryIndex> {
-        self.groups.index_of(hash, |(own, _)| key.equivalent(own))
+    pub(super) fn index_of(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<EntryIndex> {
+        self.groups.index_of(hash, |(key, _)| is_it(key))
     }
 }
 
@@ -294,20 +297,22 @@ mod tests {
     #[test]
     fn the_list_of_owns_shrinks_with_the_table() {
         let mut slots = Slots::<u64>::new(false);
-        let rates = Rates::new(crate::Quota::per_second(1).into(), None);
-        let own = |at| Own { rates: None, state: OwnState::Levels(Box::new(rates.full(at))), pinned: true };
+        let rates = Arc::new(Rates::new(crate::Quota::per_second(1).into(), None));
+        let own = |at| Own::of_levels(&rates, &rates.full(at), true);
         for key in 0..1_000 {
             slots.make_space(|key| *key);
             slots.insert(key, key, Slot::Own(own(key)));
         }
         for key in 0..990 {
-            let index = slots.index_of(key, &key).unwrap();
+            let index = slots.index_of(key, |own| *own == key).unwrap();
             assert_eq!(slots.take(index).unwrap().0, key);
         }
         slots.shrink(64, |key| *key);
         assert!(slots.owns.as_ref().unwrap().capacity() < 64, "{}", slots.owns.as_ref().unwrap().capacity());
         for key in 990..1_000 {
-            let SlotRef::Own(own) = slots.at(slots.index_of(key, &key).unwrap()) else { panic!("not an own") };
+            let SlotRef::Own(own) = slots.at(slots.index_of(key, |own| *own == key).unwrap()) else {
+                panic!("not an own")
+            };
             assert!(matches!(&own.state, OwnState::Levels(levels) if levels.at == key));
         }
         assert_eq!(slots.owns().count(), 10);

@@ -6,9 +6,11 @@ use crate::blocking;
 use crate::core::coop::poll_paid;
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
+use pin_project::pin_project;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
+use std::marker::PhantomPinned;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -29,18 +31,19 @@ type Running<K> = Pin<Box<dyn Future<Output = Result<DistributedKeyedGrant<K>, C
 /// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, `quota_by`, or the
 /// function that names the key. The limiter is then as it was before.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
 pub struct DistributedKeyedConsume<K> {
     /// `None` once the future was polled.
     claim: Option<KeyClaim<K>>,
     /// The claim that was polled; `None` once it has completed. Never locked: the mutex makes the future `Sync`.
     running: Mutex<Option<Running<K>>>,
+    #[pin]
+    _pinned: PhantomPinned,
 }
-
-impl<K> Unpin for DistributedKeyedConsume<K> {}
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedConsume<K> {
     pub(super) fn new(claim: KeyClaim<K>) -> Self {
-        Self { claim: Some(claim), running: Mutex::new(None) }
+        Self { claim: Some(claim), running: Mutex::new(None), _pinned: PhantomPinned }
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
@@ -69,9 +72,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedConsume<K> {
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Future for DistributedKeyedConsume<K> {
     type Output = Result<DistributedKeyedGrant<K>, ConsumeError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { claim, running } = &mut *self;
-        let running = running.get_mut().unwrap_or_else(PoisonError::into_inner);
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let (claim, running) = (this.claim, this.running.get_mut().unwrap_or_else(PoisonError::into_inner));
         poll_paid(cx, |cx| {
             if let Some(claim) = claim.take() {
                 *running = Some(Box::pin(async {

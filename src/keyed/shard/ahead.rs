@@ -12,7 +12,7 @@
 //! before they lock the shard, and another thread may take tokens in between. So the end of a stride reads the time
 //! itself, under the lock. The clock must therefore be no user code: keys run ahead on tokio's clock only.
 
-use super::{EntryIndex, Left, Own, OwnState, Shard, Slot, SlotRef};
+use super::{EntryIndex, Left, Own, Shard, Slot, SlotRef};
 use crate::clock::Time;
 use crate::core::stride::Stride;
 use crate::keyed::ToKey;
@@ -69,7 +69,7 @@ impl<K: Eq> Shard<K> {
     #[inline(never)]
     pub(super) fn index_if_busy(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> Option<EntryIndex> {
         let is_busy = self.rare_fields.as_ref()?.ahead.hash == hash;
-        if is_busy { self.slots.index_of(hash, key) } else { None }
+        if is_busy { self.slots.index_of(hash, |own| key.equivalent(own)) } else { None }
     }
 }
 
@@ -139,8 +139,7 @@ impl<K> Shard<K> {
         self.rates.charge(&mut levels, used);
         // Behind the window the level cannot be packed before the others are swept.
         let packed = if now > self.readable_until { None } else { self.rates.pack(&levels) };
-        let state = || OwnState::Levels(Box::new(levels));
-        let slot = packed.map_or_else(|| Slot::Own(Own { rates: None, state: state(), pinned: false }), Slot::Packed);
+        let slot = packed.map_or_else(|| Slot::Own(Own::of_levels(&self.rates, &levels, false)), Slot::Packed);
         self.slots.set(index, slot);
     }
 }

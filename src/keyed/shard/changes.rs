@@ -3,7 +3,6 @@
 use super::{Change, EntryRequest, Levels, Own, OwnState, QuotaChange, Rates, Shard, ShardContext};
 use super::{Slot, SlotRef, Stop, readable_until};
 use crate::core::Core;
-use crate::keyed::ToKey;
 use crate::keyed::live::{self, Idle};
 use crate::{Quota, Which};
 use std::sync::Arc;
@@ -29,71 +28,60 @@ impl<K: Clone + Eq> Shard<K> {
     /// new quotas, for the caller to apply after unlocking.
     pub(in crate::keyed) fn set_quotas_for(
         &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
+        request: &EntryRequest<'_, K>,
         assigned: &Assigned<'_>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<Option<StaleQuotas>, Stop> {
         self.advance_to(request.now, context);
-        let index = self.slots.index_of(request.hash, request.key);
         let (rates, pinned) = match assigned {
-            Assigned::Own(own) => (Some(Arc::clone(own)), true),
+            Assigned::Own(own) => (Arc::clone(own), true),
             // The other quotas are read and written under one lock, so that a change of another one meanwhile is not
             // undone.
             Assigned::One(which, quota) => {
                 let quotas = self.rates_of(request, context)?.quotas.with(*which, *quota).map_err(Stop::Refused)?;
-                (Some(Arc::new(Rates::new(quotas, Some(&context.template.calendars)))), true)
+                (Arc::new(Rates::new(quotas, Some(&context.template.calendars))), true)
             }
-            Assigned::AsNew => (self.rates_for(request)?, false),
+            Assigned::AsNew => (Arc::clone(self.full(request, 0)?.0), false),
             Assigned::AsNewUnlessOwn => {
-                let Some(SlotRef::Own(own)) = index.map(|index| self.slots.at(index)) else { return Ok(None) };
+                let Some(SlotRef::Own(own)) = self.index(request).map(|index| self.slots.at(index)) else {
+                    return Ok(None);
+                };
                 if own.pinned || !self.by_key {
                     return Ok(None);
                 }
-                let rates = self.rates_for(request)?;
-                if rates.as_ref().map(|rates| &rates.quotas) == own.rates.as_ref().map(|rates| &rates.quotas) {
+                let (rates, _) = self.full(request, 0)?;
+                if rates.quotas == own.rates.quotas {
                     return Ok(None);
                 }
-                (rates, false)
+                (Arc::clone(rates), false)
             }
         };
         self.rare_fields().quota_version += 1;
         // After the sweep that `advance_to` may have made, because that sweep does not know of the change.
         context.key_limit.idle_now(context.number);
-        let Some(index) = index else {
-            // A key that is not stored has the quotas of a new key.
-            return if pinned { self.keep_with(request, rates, context) } else { Ok(None) };
-        };
-        let new = self.rates_or_common(rates.as_ref());
-        match self.levels_of(index) {
-            Err(live) => {
-                let new = Arc::clone(new);
-                self.expect_windows(new.sliding.is_some(), context);
-                if let Some(own) = self.slots.own_mut(index) {
-                    (own.rates, own.pinned) = (rates, pinned);
+        let (index, old, levels) = match self.look_up(request) {
+            Err(Stop::Live(live)) => {
+                self.expect_windows(rates.sliding.is_some(), context);
+                if let Some(own) = self.index(request).and_then(|index| self.slots.own_mut(index)) {
+                    (own.rates, own.pinned) = (Arc::clone(&rates), pinned);
                 }
-                Ok(Some((live, new, self.quota_version())))
+                return Ok(Some((live, rates, self.quota_version())));
             }
-            Ok((old, levels)) => {
-                let levels = new.adopt(old, &levels);
-                let slot = self.slot_of(rates, &levels, pinned);
-                self.slots.set(index, slot);
-                Ok(None)
-            }
+            found => found?,
+        };
+        // A key that is not stored has the quotas of a new key.
+        if index.is_none() && !pinned {
+            return Ok(None);
         }
-    }
-
-    /// Stores a key with quotas of its own.
-    fn keep_with(
-        &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        rates: Option<Arc<Rates>>,
-        context: &mut ShardContext<'_, K>,
-    ) -> Result<Option<StaleQuotas>, Stop> {
-        let old = self.rates_for(request)?;
-        let key = self.take_place(request, context)?;
-        let old = self.rates_or_common(old.as_ref());
-        let levels = self.rates_or_common(rates.as_ref()).adopt(old, &old.full(self.synced));
-        self.keep((key, request.hash), rates, &levels, true, context);
+        let key = if index.is_none() { Some(self.take_place(request, context)?) } else { None };
+        // A sweep may have advanced the shard: until then the old quotas held.
+        let levels = rates.adopt(&old, &old.advance(&levels, self.synced));
+        let slot = self.slot_of(&rates, &levels, pinned);
+        match (index, key) {
+            (Some(index), _) => self.slots.set(index, slot),
+            (None, Some(key)) => self.slots.insert(request.hash, key, slot),
+            (None, None) => {}
+        }
         Ok(None)
     }
 }
@@ -134,7 +122,7 @@ impl<K> Shard<K> {
             self.rare_fields.as_ref().and_then(|rare_fields| Some(Arc::clone(&rare_fields.pending.last()?.rates)));
         let mut full = Vec::new();
         for own in self.slots.owns().filter(|own| !own.pinned) {
-            let rates = last.as_ref().or(own.rates.as_ref()).unwrap_or(&self.rates);
+            let rates = last.as_ref().unwrap_or(&own.rates);
             let Some(live) = own.live() else { continue };
             let Some(idle) = live::look_at_idle(live, rates, self.synced) else { continue };
             if rates.is_full_or_above(&idle.levels) {
@@ -183,15 +171,15 @@ impl<K> Shard<K> {
         let readable = first.at.min(self.readable_until);
         let change = |rates: &Rates, levels: Levels| {
             let Some(levels) = advance_through(rates, levels, &changes) else { return Change::Forgotten };
-            let wide = || Slot::Own(Own { rates: None, state: OwnState::Levels(Box::new(levels)), pinned: false });
+            let wide = || Slot::Own(Own::of_levels(&last.rates, &levels, false));
             Change::Becomes(new.pack(&levels).map_or_else(wide, Slot::Packed))
         };
         let on_own = |own: &mut Own| match &own.state {
             // The key keeps its own quotas.
             _ if own.pinned => Change::Kept,
-            OwnState::Levels(levels) => change(own.rates.as_ref().unwrap_or(&old), **levels),
+            OwnState::Levels(levels) => change(&own.rates, **levels),
             OwnState::Live(_) => {
-                own.rates = None;
+                own.rates = Arc::clone(&last.rates);
                 Change::Kept
             }
         };

@@ -2,59 +2,69 @@
 
 use super::{EntryIndex, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
 use crate::core::Core;
-use crate::keyed::ToKey;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
     /// Returns the live entry of the key, and creates it if there is none.
     pub(in crate::keyed) fn live(
         &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
+        request: &EntryRequest<'_, K>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<Arc<Core>, Stop> {
         self.advance_to(request.now, context);
-        let (version, hash) = (self.quota_version(), request.hash);
-        let new = |rates: &Rates, levels: &Levels| context.template.live(rates, levels, version, hash);
-        if let Some(index) = self.slots.index_of(hash, request.key) {
-            let (rates, levels) = match self.levels_of(index) {
-                Ok(found) => found,
-                Err(live) => return Ok(live),
-            };
-            let live = new(rates, &levels);
-            let is_sliding = rates.sliding.is_some();
-            let state = OwnState::Live(Arc::clone(&live));
-            match self.slots.own_mut(index) {
-                Some(own) => own.state = state,
-                None => self.slots.set(index, Slot::Own(Own { rates: None, state, pinned: false })),
-            }
-            self.expect_windows(is_sliding, context);
-            return Ok(live);
+        let (index, rates, levels) = match self.look_up(request) {
+            Err(Stop::Live(live)) => return Ok(live),
+            found => found?,
+        };
+        let key = if index.is_none() { Some(self.take_place(request, context)?) } else { None };
+        // A sweep may have advanced the shard.
+        let levels = rates.advance(&levels, self.synced);
+        let live = context.template.live(&rates, &levels, self.quota_version(), request.hash);
+        self.expect_windows(rates.sliding.is_some(), context);
+        let own = Own { rates, state: OwnState::Live(Arc::clone(&live)), pinned: false };
+        match (key, index) {
+            (Some(key), _) => self.slots.insert(request.hash, key, Slot::Own(own)),
+            (None, Some(index)) => match self.slots.own_mut(index) {
+                Some(old) => old.state = own.state,
+                None => self.slots.set(index, Slot::Own(own)),
+            },
+            (None, None) => {}
         }
-        let rates = self.rates_for(request)?;
-        let key = self.take_place(request, context)?;
-        let common = self.rates_or_common(rates.as_ref());
-        let live = new(common, &common.full(self.synced));
-        let is_sliding = common.sliding.is_some();
-        let state = OwnState::Live(Arc::clone(&live));
-        self.slots.insert(hash, key, Slot::Own(Own { rates, state, pinned: false }));
-        self.expect_windows(is_sliding, context);
         Ok(live)
     }
 
-    /// The quotas of a new key, if they are not the common ones.
-    pub(super) fn rates_for(
+    pub(super) fn index(&self, request: &EntryRequest<'_, K>) -> Option<EntryIndex> {
+        self.slots.index_of(request.hash, |key| request.key.is(key))
+    }
+
+    /// Finds the key, its quotas and its levels at the shard's time. A key that is not stored is full.
+    pub(super) fn look_up(
         &self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-    ) -> Result<Option<Arc<Rates>>, Stop> {
-        let asked = || request.offered.clone().ok_or(Stop::AskQuota);
-        self.by_key.then(asked).transpose()
+        request: &EntryRequest<'_, K>,
+    ) -> Result<(Option<EntryIndex>, Arc<Rates>, Levels), Stop> {
+        let index = self.index(request);
+        let (rates, levels) = match index {
+            Some(index) => self.levels_of(index).map_err(Stop::Live)?,
+            None => self.full(request, self.synced)?,
+        };
+        Ok((index, Arc::clone(rates), levels))
+    }
+
+    /// The quotas and the levels of a new key.
+    pub(super) fn full<'a>(
+        &'a self,
+        request: &'a EntryRequest<'_, K>,
+        now: u64,
+    ) -> Result<(&'a Arc<Rates>, Levels), Stop> {
+        let rates = if self.by_key { request.offered.as_ref().ok_or(Stop::AskQuota)? } else { &self.rates };
+        Ok((rates, rates.full(now)))
     }
 
     /// Does everything that may fail before a new key is stored, user code first, and counts the key. May sweep, and so
     /// advance the shard.
     pub(super) fn take_place(
         &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
+        request: &EntryRequest<'_, K>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<K, Stop> {
         if self.slots.is_filled() {
@@ -68,15 +78,14 @@ impl<K: Clone + Eq> Shard<K> {
     pub(super) fn keep(
         &mut self,
         (key, hash): (K, u64),
-        rates: Option<Arc<Rates>>,
+        rates: &Arc<Rates>,
         levels: &Levels,
         pinned: bool,
         context: &ShardContext<'_, K>,
     ) {
-        let own = self.rates_or_common(rates.as_ref());
         // A sweep may have advanced the shard, and packed levels can be read from then on only.
-        let levels = own.advance(levels, self.synced);
-        context.key_limit.idle_no_later_than(context.number, || Some(own.full_at(&levels)));
+        let levels = rates.advance(levels, self.synced);
+        context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
         let slot = self.slot_of(rates, &levels, pinned);
         self.slots.insert(hash, key, slot);
     }
@@ -94,29 +103,29 @@ impl<K> Shard<K> {
     pub(super) fn levels_of(&self, index: EntryIndex) -> Result<(&Arc<Rates>, Levels), Arc<Core>> {
         match self.slots.at(index) {
             SlotRef::Packed(packed) => Ok((&self.rates, self.rates.unpack(packed, self.synced))),
-            SlotRef::Own(own) => {
-                let rates = self.rates_or_common(own.rates.as_ref());
-                match &own.state {
-                    OwnState::Levels(levels) => Ok((rates, rates.advance(levels, self.synced))),
-                    OwnState::Live(live) => Err(Arc::clone(live)),
-                }
+            SlotRef::Own(Own { rates, state: OwnState::Levels(levels), .. }) => {
+                Ok((rates, rates.advance(levels, self.synced)))
             }
+            SlotRef::Own(Own { state: OwnState::Live(live), .. }) => Err(Arc::clone(live)),
         }
     }
 
     /// The state of a key with these levels of the present: packed if it has the common quotas and they fit.
-    pub(super) fn slot_of(&self, rates: Option<Arc<Rates>>, levels: &Levels, pinned: bool) -> Slot {
-        let packed = if rates.is_none() { self.rates.pack(levels) } else { None };
-        packed
-            .map_or_else(|| Slot::Own(Own { rates, state: OwnState::Levels(Box::new(*levels)), pinned }), Slot::Packed)
+    pub(super) fn slot_of(&self, rates: &Arc<Rates>, levels: &Levels, pinned: bool) -> Slot {
+        let packed = if !pinned && Arc::ptr_eq(rates, &self.rates) { rates.pack(levels) } else { None };
+        packed.map_or_else(|| Slot::Own(Own::of_levels(rates, levels, pinned)), Slot::Packed)
     }
 
     /// Stores the levels of the present of a key without a live core, which keeps its quotas.
     pub(super) fn put(&mut self, index: EntryIndex, levels: &Levels) {
         match self.slots.own_mut(index) {
-            Some(Own { rates: Some(_), state: OwnState::Levels(old), .. }) => **old = *levels,
+            Some(Own { rates, state: OwnState::Levels(old), pinned })
+                if *pinned || !Arc::ptr_eq(rates, &self.rates) =>
+            {
+                **old = *levels;
+            }
             _ => {
-                let slot = self.slot_of(None, levels, false);
+                let slot = self.slot_of(&self.rates, levels, false);
                 self.slots.set(index, slot);
             }
         }

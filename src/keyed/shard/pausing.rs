@@ -5,30 +5,25 @@
 //! the fast path. It is independent of the pauses of single keys: the end of one leaves the others.
 
 use super::{EntryRequest, Shard, ShardContext, Stop};
-use crate::keyed::ToKey;
 
 impl<K: Clone + Eq> Shard<K> {
     /// Pauses a key without a live entry for `nanos` from now.
     pub(in crate::keyed) fn pause_key(
         &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
+        request: &EntryRequest<'_, K>,
         nanos: u64,
         context: &mut ShardContext<'_, K>,
     ) -> Result<(), Stop> {
         let now = self.advance_to(request.now, context);
-        let gate = now.saturating_add(nanos);
-        if let Some(index) = self.slots.index_of(request.hash, request.key) {
-            let (_, levels) = self.levels_of(index).map_err(Stop::Live)?;
-            if gate > now {
-                self.put(index, &levels.paused_until(gate));
+        let (index, rates, levels) = self.look_up(request)?;
+        let levels = levels.paused_until(now.saturating_add(nanos));
+        match index {
+            _ if !levels.is_paused() => {}
+            Some(index) => self.put(index, &levels),
+            None => {
+                let key = self.take_place(request, context)?;
+                self.keep((key, request.hash), &rates, &levels, false, context);
             }
-            return Ok(());
-        }
-        if gate > now {
-            let rates = self.rates_for(request)?;
-            let key = self.take_place(request, context)?;
-            let levels = self.rates_or_common(rates.as_ref()).full(self.synced).paused_until(gate);
-            self.keep((key, request.hash), rates, &levels, false, context);
         }
         Ok(())
     }
@@ -36,11 +31,11 @@ impl<K: Clone + Eq> Shard<K> {
     /// Ends the pause of a key without a live entry. A key that is full then is forgotten by a sweep.
     pub(in crate::keyed) fn resume_key(
         &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
+        request: &EntryRequest<'_, K>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<(), Stop> {
         self.advance_to(request.now, context);
-        let Some(index) = self.slots.index_of(request.hash, request.key) else { return Ok(()) };
+        let Some(index) = self.index(request) else { return Ok(()) };
         let (rates, levels) = self.levels_of(index).map_err(Stop::Live)?;
         let levels = levels.resumed();
         context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));

@@ -25,21 +25,20 @@ impl<K> Shard<K> {
         let had = self.len();
         context.key_limit.begin_sweep(context.number);
         let has_live = self.retire_idle_entries(&mut context.deferred);
-        let rates = &*self.rates;
+        let rates = &self.rates;
         let mut packed = PackedSweep::new(rates, self.readable_until, self.synced, context.key_limit.most().is_some());
         let (mut next, synced) = (u64::MAX, self.synced);
         let on_own = |own: &mut Own| {
             let OwnState::Levels(levels) = &mut own.state else { return Change::Kept };
-            let its = own.rates.as_ref().map_or(rates, |own| own);
-            **levels = its.advance(levels, synced);
+            **levels = own.rates.advance(levels, synced);
             if own.pinned {
                 return Change::Kept;
             }
-            if its.is_full(levels) {
+            if own.rates.is_full(levels) {
                 return Change::Forgotten;
             }
-            next = next.min(its.full_at(levels));
-            let packed = if own.rates.is_none() { rates.pack(levels) } else { None };
+            next = next.min(own.rates.full_at(levels));
+            let packed = if Arc::ptr_eq(&own.rates, rates) { rates.pack(levels) } else { None };
             packed.map_or(Change::Kept, |packed| Change::Becomes(Slot::Packed(packed)))
         };
         self.slots.update(|level| packed.visit(level), on_own, &mut context.deferred.keys);
@@ -59,7 +58,7 @@ impl<K> Shard<K> {
         let mut has_live = false;
         for own in self.slots.owns_mut() {
             let Some(live) = own.live() else { continue };
-            match live::look_at_idle(live, own.rates.as_ref().unwrap_or(&self.rates), self.synced) {
+            match live::look_at_idle(live, &own.rates, self.synced) {
                 Some(Idle { levels, granted, refunded }) => {
                     self.granted = self.granted.wrapping_add(granted);
                     self.refunded = self.refunded.wrapping_add(refunded);
@@ -90,9 +89,9 @@ impl<K> Shard<K> {
         self.catch_up(context);
         self.synced = self.synced.max(now);
         let Some(index) = self.slots.index_of_live(hash, live) else { return true };
-        let (synced, common) = (self.synced, Arc::clone(&self.rates));
+        let synced = self.synced;
         let Some(own) = self.slots.own_mut(index) else { return true };
-        let rates = own.rates.clone().unwrap_or(common);
+        let rates = Arc::clone(&own.rates);
         let idle = own.live().and_then(|live| live::look_at_idle(live, &rates, synced));
         let Some(Idle { levels, granted, refunded }) = idle else { return false };
         let pinned = own.pinned;

@@ -6,6 +6,7 @@ use crate::core::state::MAX_COST;
 use crate::keyed::ToKey;
 use crate::keyed::rate::Level;
 use crate::keyed::rates::Packed;
+use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
     /// The fast path: takes `cost` tokens from packed levels and returns what remains. The error is the key's live
@@ -69,7 +70,7 @@ impl<K: Clone + Eq> Shard<K> {
         plain: Option<Plain<'_>>,
         also: impl FnOnce() -> bool,
     ) -> AtOnce {
-        let Some(index) = self.slots.index_of(hash, key) else {
+        let Some(index) = self.slots.index_of(hash, |own| key.equivalent(own)) else {
             if let Some(plain) = plain.filter(|_| !self.rates.stores_no_levels) {
                 return self.take_new(key, hash, cost, now, plain).ok_or(None);
             }
@@ -114,7 +115,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// are not stored.
     pub(in crate::keyed) fn at_levels<R>(
         &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
+        request: &EntryRequest<'_, K>,
         context: &mut ShardContext<'_, K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,
     ) -> Result<R, Stop> {
@@ -125,21 +126,26 @@ impl<K: Clone + Eq> Shard<K> {
     /// when nothing is left that could fail; its `Err` leaves everything as it was.
     pub(in crate::keyed) fn at_levels_if<R>(
         &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
+        request: &EntryRequest<'_, K>,
         context: &mut ShardContext<'_, K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,
         confirm: impl FnOnce(R) -> Result<R, R>,
     ) -> Result<R, Stop> {
         let now = self.advance_to(request.now, context);
         let gate = self.gate(context);
-        if let Some(index) = self.slots.index_of(request.hash, request.key) {
-            let (rates, before) = self.levels_of(index).map_err(Stop::Live)?;
-            let mut levels = before.paused_until(gate);
-            let result = match confirm(act(rates, &mut levels)) {
+        let index = self.index(request);
+        let (rates, before) = match index {
+            Some(index) => self.levels_of(index).map_err(Stop::Live)?,
+            None => self.full(request, now)?,
+        };
+        let mut levels = before.paused_until(gate);
+        let result = act(rates, &mut levels);
+        levels.gate = before.gate;
+        if let Some(index) = index {
+            let result = match confirm(result) {
                 Ok(result) => result,
                 Err(refusal) => return Ok(refusal),
             };
-            levels.gate = before.gate;
             if levels.is_raised_from(&before) {
                 context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
             }
@@ -148,21 +154,17 @@ impl<K: Clone + Eq> Shard<K> {
             }
             return Ok(result);
         }
-        let rates = self.rates_for(request)?;
-        let own = self.rates_or_common(rates.as_ref());
-        let mut levels = own.full(now).paused_until(gate);
-        let result = act(own, &mut levels);
-        levels.gate = 0;
-        if own.is_full(&levels) {
+        if rates.is_full(&levels) {
             return Ok(result);
         }
-        if own.stores_no_levels {
+        if rates.stores_no_levels {
             return Ok(confirm(result).unwrap_or_else(|refusal| refusal));
         }
+        let rates = Arc::clone(rates);
         let key = self.take_place(request, context)?;
         match confirm(result) {
             Ok(result) => {
-                self.keep((key, request.hash), rates, &levels, false, context);
+                self.keep((key, request.hash), &rates, &levels, false, context);
                 Ok(result)
             }
             Err(refusal) => {

@@ -46,13 +46,11 @@ impl<K: Clone + Eq> Shard<K> {
         let listed = |(key, slot): (&K, SlotRef<'_>)| {
             let (rates, levels, pinned) = match slot {
                 SlotRef::Packed(packed) => (&self.rates, Ok(self.rates.unpack(packed, now)), false),
-                SlotRef::Own(Own { rates, state, pinned }) => {
-                    let rates = self.rates_or_common(rates.as_ref());
-                    let levels = match state {
-                        OwnState::Levels(levels) => Ok(rates.advance(levels, now)),
-                        OwnState::Live(live) => Err(Arc::clone(live)),
-                    };
-                    (rates, levels, *pinned)
+                SlotRef::Own(Own { rates, state: OwnState::Levels(levels), pinned }) => {
+                    (rates, Ok(rates.advance(levels, now)), *pinned)
+                }
+                SlotRef::Own(Own { rates, state: OwnState::Live(live), pinned }) => {
+                    (rates, Err(Arc::clone(live)), *pinned)
                 }
             };
             ListedKey { key: key.clone(), rates: Arc::clone(rates), levels, pinned }
@@ -69,25 +67,21 @@ impl<K: Clone + Eq> Shard<K> {
     /// The quotas of the key: those that it has, or would have if it came now.
     pub(in crate::keyed) fn rates_of(
         &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
+        request: &EntryRequest<'_, K>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<Arc<Rates>, Stop> {
         self.catch_up(context);
-        let own = match self.find(request.key, request.hash) {
-            Some(SlotRef::Own(own)) => own.rates.clone(),
-            Some(SlotRef::Packed(_)) => None,
-            None => self.rates_for(request)?,
+        let rates = match self.index(request).map(|index| self.slots.at(index)) {
+            Some(SlotRef::Own(own)) => &own.rates,
+            Some(SlotRef::Packed(_)) => &self.rates,
+            None => self.full(request, 0)?.0,
         };
-        Ok(own.unwrap_or_else(|| Arc::clone(&self.rates)))
-    }
-
-    fn find(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> Option<SlotRef<'_>> {
-        Some(self.slots.at(self.slots.index_of(hash, key)?))
+        Ok(Arc::clone(rates))
     }
 
     /// The live entry of the key, if it has one.
     pub(in crate::keyed) fn find_live(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> Option<Arc<Core>> {
-        match self.find(key, hash)? {
+        match self.slots.at(self.slots.index_of(hash, |own| key.equivalent(own))?) {
             SlotRef::Own(own) => own.live().cloned(),
             SlotRef::Packed(_) => None,
         }
