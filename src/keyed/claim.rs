@@ -154,21 +154,16 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
         let (map, key, cost) = (key_ref.map.map(), key_ref.key.form(), *this.cost);
         if let Stage::Idle = *this.stage {
             let hash = *this.hash;
-            let answer = match map.arrive(key, hash, cost, this.allowed.nanos(), live) {
-                Arrival::Wait(live) => {
-                    this.stage.set(Stage::queued(live, cost, *this.allowed));
-                    None
+            match map.arrive(key, hash, cost, this.allowed.nanos(), live) {
+                Ok(Arrival::Wait(live)) => this.stage.set(Stage::queued(live, cost, *this.allowed)),
+                Ok(Arrival::Taken(taken)) => {
+                    let key_ref = this.key_ref.take().expect("the key is present: it was just used");
+                    return Poll::Ready(Ok(Granted::new(key_ref, hash, cost, taken)));
                 }
-                Arrival::Taken(taken) => Some(Ok(taken)),
-                Arrival::Refused(error) => {
-                    map.count_refusal(key, hash);
-                    map.template.observers.refused(cost, error);
-                    Some(Err(error))
+                Err(error) => {
+                    *this.key_ref = None;
+                    return Poll::Ready(Err(error));
                 }
-            };
-            if let Some(answer) = answer {
-                let key_ref = this.key_ref.take().expect("the key is present: it was just used");
-                return Poll::Ready(answer.map(|taken| Granted::new(key_ref, hash, cost, taken)));
             }
         }
         let StageProjection::Queued { claim, has_entered } = this.stage.as_mut().project() else {

@@ -30,7 +30,7 @@ use crate::core::Core;
 use crate::core::classes::{KeyName, MAX_WEIGHT};
 use crate::core::parent::Parent;
 use crate::core::state::ChildLimiter;
-use crate::error::{ConfigError, ConsumeError};
+use crate::error::ConfigError;
 use crate::permit::Permit;
 use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
@@ -141,13 +141,6 @@ pub(super) enum Arrival {
     Taken(Taken),
     /// The caller enters the queue of this live entry.
     Wait(Arc<Core>),
-    Refused(ConsumeError),
-}
-
-enum Verdict {
-    Taken(Left),
-    Refused(ConsumeError),
-    Wait,
 }
 
 impl<K, S> Map<K, S> {

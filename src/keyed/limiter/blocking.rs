@@ -101,24 +101,15 @@ where
 {
     let arrival = match map.claim_at_once(key, hash, cost) {
         Ok(left) => Arrival::Taken(Taken { left, live: None }),
-        Err(live) => map.arrive(key, hash, cost, allowed.nanos(), live),
+        Err(live) => map.arrive(key, hash, cost, allowed.nanos(), live)?,
     };
-    let result = match arrival {
-        Arrival::Taken(taken) => Ok(taken),
-        Arrival::Wait(live) => {
-            map.rank(Rank::Waited, key, hash, 1);
-            let answer = blocking::consume(Arc::clone(&live), cost, allowed);
-            let answer = answer.map(|permit| map.taken(key, hash, permit));
-            map.let_go(hash, live);
-            answer
-        }
-        Arrival::Refused(error) => {
-            map.template.observers.refused(cost, error);
-            Err(error)
-        }
+    let live = match arrival {
+        Arrival::Taken(taken) => return Ok(taken),
+        Arrival::Wait(live) => live,
     };
-    if result.is_err() {
-        map.count_refusal(key, hash);
-    }
-    result
+    map.rank(Rank::Waited, key, hash, 1);
+    let answer = blocking::consume(Arc::clone(&live), cost, allowed);
+    let answer = answer.map(|permit| map.taken(key, hash, permit));
+    map.let_go(hash, live);
+    answer.inspect_err(|_| map.count_refusal(key, hash))
 }

@@ -1,6 +1,6 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
-use super::{Arrival, Entered, Map, Taken, Verdict, wait};
+use super::{Arrival, Entered, Map, Taken, wait};
 use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
@@ -15,20 +15,22 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The result of trying to take tokens from a level.
-enum Tried {
+/// The answer of a key's levels to a claim.
+enum Answer<E> {
     Taken(Left),
-    Refused(TryAcquireError),
+    Refused(E),
     /// The key has this many tokens and could grant, but the parent limiter does not.
     NotInParent(u64),
-    /// The key has a sliding quota: only a live entry counts its windows.
-    Sliding,
 }
 
 /// The parent limiter, if there is one, and a reading of its time.
 struct InParent<'a>(Option<(&'a Parent, Sample)>);
 
 impl InParent<'_> {
+    fn has_classes(&self) -> bool {
+        self.0.as_ref().is_some_and(|(parent, _)| parent.has_classes)
+    }
+
     /// Takes `cost` tokens from the parent. Never waits in the parent's queue and wakes no task, because the caller may
     /// hold the lock of a shard.
     #[inline]
@@ -118,48 +120,13 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         hash: u64,
         cost: u64,
     ) -> Result<Taken, TryAcquireError> {
+        let max_cost = self.template.max_cost;
+        let take = |rates: &Rates, levels: &mut Levels, now| try_take(rates, levels, cost, max_cost, now);
         loop {
-            let parent = self.parent();
-            let entered = self.enter(key, hash, false, |shard, request, context| {
-                if shard.is_closed() {
-                    return Ok(Tried::Refused(TryAcquireError::Closed));
-                }
-                if self.template.cap.is_some() {
-                    // Only a live entry counts tokens in flight.
-                    return shard.live(request, context).and_then(|live| Err(Stop::Live(live)));
-                }
-                let take = |rates: &Rates, levels: &mut Levels| {
-                    try_take(rates, levels, cost, self.template.max_cost, request.now)
-                };
-                let tried = shard.at_levels_if(request, context, take, |tried| match tried {
-                    Tried::Taken(left) if !parent.admits(cost) => Err(Tried::NotInParent(left.tokens() + cost)),
-                    tried => Ok(tried),
-                })?;
-                match tried {
-                    Tried::Taken(_) => {
-                        shard.count_granted(cost);
-                        context.deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
-                    }
-                    // The key may have a class in the parent, which only its live entry knows.
-                    Tried::NotInParent(_) if self.parent.as_ref().is_some_and(|parent| parent.has_classes) => {
-                        return shard.live(request, context).and_then(|live| Err(Stop::Live(live)));
-                    }
-                    Tried::Sliding => return shard.live(request, context).and_then(|live| Err(Stop::Live(live))),
-                    // The live entry simulates the calls that the key's levels refuse.
-                    Tried::Refused(_) if self.template.dry_run.is_on() => {
-                        let live = shard.live(request, context)?;
-                        shard.expect_handles(context);
-                        return Err(Stop::Live(live));
-                    }
-                    Tried::Refused(_) | Tried::NotInParent(_) => {}
-                }
-                Ok(tried)
-            });
-            let remaining = match entered {
-                Entered::Done(Tried::Taken(left)) => return Ok(Taken { left, live: None }),
-                Entered::Done(Tried::NotInParent(remaining)) => remaining,
-                Entered::Done(Tried::Sliding) => unreachable!("a live entry decides"),
-                Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
+            let remaining = match self.decide(key, hash, cost, false, TryAcquireError::Closed, take) {
+                Entered::Done(Answer::Taken(left)) => return Ok(Taken { left, live: None }),
+                Entered::Done(Answer::NotInParent(remaining)) => remaining,
+                Entered::Done(Answer::Refused(error)) => return Err(self.refused_too(cost, error)),
                 Entered::Live(live) => return self.try_live(key, hash, live, cost),
                 Entered::Refused(error) => return Err(TryAcquireError::of_key(&error)),
             };
@@ -168,6 +135,53 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 return Err(error);
             }
         }
+    }
+
+    /// Decides a claim by the levels of the key, or leaves it to a live entry, which is created if there is none: if
+    /// `by_levels` returns `None`, in dry run, and with a cap or a parent that may let the claim wait.
+    fn decide<E: Copy>(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        cost: u64,
+        may_wait: bool,
+        closed: E,
+        by_levels: impl Fn(&Rates, &mut Levels, u64) -> Option<Answer<E>>,
+    ) -> Entered<Answer<E>> {
+        let parent = self.parent();
+        let (is_dry_run, has_classes) = (self.template.dry_run.is_on(), parent.has_classes());
+        self.enter(key, hash, false, |shard, request, context| {
+            if shard.is_closed() {
+                return Ok(Answer::Refused(closed));
+            }
+            // Only a live entry counts tokens in flight.
+            if self.template.cap.is_none() {
+                let act = |rates: &Rates, levels: &mut Levels| by_levels(rates, levels, request.now);
+                let answer = shard.at_levels_if(request, context, act, |answer| match answer {
+                    Some(Answer::Taken(left)) if !parent.admits(cost) => {
+                        Err(Some(Answer::NotInParent(left.tokens() + cost)))
+                    }
+                    answer => Ok(answer),
+                })?;
+                if let Some(Answer::Taken(_)) = answer {
+                    shard.count_granted(cost);
+                    context.deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
+                }
+                match answer {
+                    None => {}
+                    // The live entry simulates the calls that the key's levels refuse.
+                    Some(Answer::Refused(_)) if is_dry_run => {}
+                    // The live entry sees both the key and the parent, where the key may have a class.
+                    Some(Answer::NotInParent(_)) if may_wait || has_classes => {}
+                    Some(answer) => return Ok(answer),
+                }
+            }
+            let live = shard.live(request, context)?;
+            if is_dry_run {
+                shard.expect_handles(context);
+            }
+            Err(Stop::Live(live))
+        })
     }
 
     /// Combines a denial by the key with the state of the parent.
@@ -205,49 +219,23 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         cost: u64,
         allowed: Option<u64>,
         live: Option<Arc<Core>>,
-    ) -> Arrival {
+    ) -> Result<Arrival, ConsumeError> {
         if let Some(live) = live {
-            return self.wait_in(live, key);
+            return Ok(self.wait_in(live, key));
         }
-        let parent = self.parent();
-        let entered = self.enter(key, hash, false, |shard, request, context| {
-            if shard.is_closed() {
-                return Ok(Verdict::Refused(ConsumeError::Closed));
+        let begin = |rates: &Rates, levels: &mut Levels, now| self.begin(rates, levels, cost, allowed, now);
+        let error = match self.decide(key, hash, cost, true, ConsumeError::Closed, begin) {
+            Entered::Done(Answer::Taken(left)) => return Ok(Arrival::Taken(Taken { left, live: None })),
+            Entered::Done(Answer::NotInParent(_)) => unreachable!("a caller that has to wait gets a live entry"),
+            Entered::Live(live) => return Ok(self.wait_in(live, key)),
+            Entered::Done(Answer::Refused(error)) => {
+                self.parent.as_ref().map_or(error, |parent| parent.refuse_too(cost, error))
             }
-            if self.template.cap.is_none() {
-                let begin = |rates: &Rates, levels: &mut Levels| self.begin(rates, levels, cost, allowed, request.now);
-                let verdict = shard.at_levels_if(request, context, begin, |verdict| match verdict {
-                    // The live entry decides this claim: it sees both the key and the parent.
-                    Verdict::Taken(_) if !parent.admits(cost) => Err(Verdict::Wait),
-                    verdict => Ok(verdict),
-                })?;
-                match verdict {
-                    Verdict::Wait => {}
-                    Verdict::Refused(_) if self.template.dry_run.is_on() => {}
-                    Verdict::Refused(_) => return Ok(verdict),
-                    Verdict::Taken(_) => {
-                        shard.count_granted(cost);
-                        context.deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
-                        return Ok(verdict);
-                    }
-                }
-            }
-            let live = shard.live(request, context)?;
-            if self.template.dry_run.is_on() {
-                shard.expect_handles(context);
-            }
-            Err(Stop::Live(live))
-        });
-        match entered {
-            Entered::Done(Verdict::Taken(left)) => Arrival::Taken(Taken { left, live: None }),
-            Entered::Done(Verdict::Refused(error)) => Arrival::Refused(match &self.parent {
-                Some(parent) => parent.refuse_too(cost, error),
-                None => error,
-            }),
-            Entered::Done(Verdict::Wait) => unreachable!("a caller that has to wait gets a live entry"),
-            Entered::Live(live) => self.wait_in(live, key),
-            Entered::Refused(error) => Arrival::Refused(ConsumeError::of_key(&error)),
-        }
+            Entered::Refused(error) => ConsumeError::of_key(&error),
+        };
+        self.count_refusal(key, hash);
+        self.template.observers.refused(cost, error);
+        Err(error)
     }
 
     /// The caller will enter the queue of `live`.
@@ -260,23 +248,30 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     /// Decides a claim on a key without waiters, with the checks in the order in which a queue makes them.
-    fn begin(&self, rates: &Rates, levels: &mut Levels, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
+    fn begin(
+        &self,
+        rates: &Rates,
+        levels: &mut Levels,
+        cost: u64,
+        allowed: Option<u64>,
+        now: u64,
+    ) -> Option<Answer<ConsumeError>> {
         let most = most_claimable(rates, levels).min(self.template.max_cost);
         if cost > most {
             let sliding = rates.sliding.filter(|(amount, _)| *amount <= most).map(|(_, index)| Bound::Quota(index));
             let by = if self.template.max_cost <= most { Some(Bound::MaxCost) } else { sliding };
             let quota_name = by.and_then(|by| by.name(&rates.names).text());
-            return Verdict::Refused(ConsumeError::TooLarge { cost, most, by, quota_name });
+            return Some(Answer::Refused(ConsumeError::TooLarge { cost, most, by, quota_name }));
         }
         if rates.sliding.is_some() {
             // Only a live entry counts windows.
-            return Verdict::Wait;
+            return None;
         }
         if let Some(remaining) = rates.take(levels, cost) {
-            return Verdict::Taken(rates.left(remaining, levels.at));
+            return Some(Answer::Taken(rates.left(remaining, levels.at)));
         }
         if self.template.max_waiting == 0 {
-            return Verdict::Refused(ConsumeError::QueueFull { waiting: 0 });
+            return Some(Answer::Refused(ConsumeError::QueueFull { waiting: 0 }));
         }
         if let Some(allowed) = allowed {
             // The quotas of a key are refilled by time, so a wait that is not known ends after the end of time.
@@ -285,10 +280,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             if estimate > allowed {
                 let by = rates.obstacle(levels, cost);
                 let quota_name = by.name(&rates.names).text();
-                return Verdict::Refused(ConsumeError::TooLate { estimate, allowed, by, quota_name });
+                return Some(Answer::Refused(ConsumeError::TooLate { estimate, allowed, by, quota_name }));
             }
         }
-        Verdict::Wait
+        None
     }
 
     /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight.
@@ -331,21 +326,21 @@ pub(in crate::keyed) fn most_claimable(rates: &Rates, levels: &Levels) -> u64 {
     MAX_COST.min(rates.space(levels)).min(rates.sliding.map_or(u64::MAX, |(amount, _)| amount))
 }
 
-fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, max_cost: u64, now: u64) -> Tried {
+fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, max_cost: u64, now: u64) -> Option<Answer<TryAcquireError>> {
     let most = rates.burst().min(max_cost);
     if cost > most {
         let by = if max_cost <= most { Bound::MaxCost } else { rates.smallest() };
         let quota_name = by.name(&rates.names).text();
-        return Tried::Refused(TryAcquireError::TooLarge { cost, most, by, quota_name });
+        return Some(Answer::Refused(TryAcquireError::TooLarge { cost, most, by, quota_name }));
     }
     if rates.sliding.is_some() {
-        return Tried::Sliding;
+        return None;
     }
     if let Some(remaining) = rates.take(levels, cost) {
-        return Tried::Taken(rates.left(remaining, levels.at));
+        return Some(Answer::Taken(rates.left(remaining, levels.at)));
     }
     let retry_after = rates.reached(levels, cost).map(|at| wait(at, levels, now));
     let by = rates.obstacle(levels, cost);
     let name = by.name(&rates.names);
-    Tried::Refused(Denied { retry_after, remaining: rates.available(levels), by, name }.into())
+    Some(Answer::Refused(Denied { retry_after, remaining: rates.available(levels), by, name }.into()))
 }
