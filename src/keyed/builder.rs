@@ -35,6 +35,12 @@ use std::time::SystemTime;
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct KeyedBuilder<K, S = RandomState> {
+    settings: Settings<K>,
+    hasher: S,
+}
+
+/// All settings but the hasher, which has a type of its own.
+struct Settings<K> {
     quotas: Quotas,
     quota_by: Option<QuotasBy<K>>,
     max_keys: Option<u64>,
@@ -48,7 +54,6 @@ pub struct KeyedBuilder<K, S = RandomState> {
     top: Option<Duration>,
     #[cfg(feature = "state")]
     restore: Option<(KeyedState<K>, SystemTime)>,
-    hasher: S,
     /// `Some` once [`hasher`](Self::hasher) was called.
     has_hasher: Option<()>,
     dry_run: bool,
@@ -57,7 +62,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
 
 impl<K> KeyedBuilder<K> {
     pub(super) fn new() -> Self {
-        Self {
+        let settings = Settings {
             quotas: Quotas::default(),
             quota_by: None,
             max_keys: None,
@@ -71,11 +76,11 @@ impl<K> KeyedBuilder<K> {
             top: None,
             #[cfg(feature = "state")]
             restore: None,
-            hasher: RandomState::new(),
             has_hasher: None,
             dry_run: false,
             set_twice: SetTwice::default(),
-        }
+        };
+        Self { settings, hasher: RandomState::new() }
     }
 }
 
@@ -97,7 +102,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn quota(mut self, quota: Quota) -> Self {
-        self.quotas = self.quotas.quota(quota);
+        self.settings.quotas = self.settings.quotas.quota(quota);
         self
     }
 
@@ -113,13 +118,13 @@ impl<K, S> KeyedBuilder<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn quota_named(mut self, name: impl AsRef<str>, quota: Quota) -> Self {
-        self.quotas = self.quotas.quota_named(name, quota);
+        self.settings.quotas = self.settings.quotas.quota_named(name, quota);
         self
     }
 
     /// Adds several quotas for each key, such as those of a configuration file.
     pub fn quotas(mut self, quotas: impl Into<Quotas>) -> Self {
-        self.quotas = quotas.into().named().cloned().fold(self.quotas, Quotas::and);
+        self.settings.quotas = quotas.into().named().cloned().fold(self.settings.quotas, Quotas::and);
         self
     }
 
@@ -147,7 +152,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// ```
     pub fn quota_by<Q: Into<Quotas>>(mut self, quota_by: impl Fn(&K) -> Q + Send + Sync + 'static) -> Self {
         let quota_by: QuotasBy<K> = Box::new(move |key| quota_by(key).into());
-        self.set_twice.set("quota_by", &mut self.quota_by, quota_by);
+        self.settings.set_twice.set("quota_by", &mut self.settings.quota_by, quota_by);
         self
     }
 
@@ -163,7 +168,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Debts from [`KeyedGrant::settle`](super::KeyedGrant::settle) are always recorded, even if this exceeds
     /// `max_keys`: at most one extra key per outstanding grant.
     pub fn max_keys(mut self, keys: u64) -> Self {
-        self.set_twice.set("max_keys", &mut self.max_keys, keys);
+        self.settings.set_twice.set("max_keys", &mut self.settings.max_keys, keys);
         self
     }
 
@@ -177,21 +182,21 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). The
     /// cap can be used without a quota. A key with tokens in flight takes some 750 bytes instead of 16.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
-        self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
+        self.settings.set_twice.set("max_in_flight", &mut self.settings.max_in_flight, tokens);
         self
     }
 
     /// Refuses callers with `QueueFull` once this many are waiting for the same key; 0 refuses every caller that would
     /// have to wait.
     pub fn max_waiting(mut self, callers: u64) -> Self {
-        self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
+        self.settings.set_twice.set("max_waiting", &mut self.settings.max_waiting, callers);
         self
     }
 
     /// Refuses costs above `tokens` with `TooLarge`, and charges a grant that is settled for more `tokens` in all; see
     /// [`Builder::max_cost`](crate::Builder::max_cost).
     pub fn max_cost(mut self, tokens: u64) -> Self {
-        self.set_twice.set("max_cost", &mut self.max_cost, tokens);
+        self.settings.set_twice.set("max_cost", &mut self.settings.max_cost, tokens);
         self
     }
 
@@ -240,7 +245,7 @@ impl<K, S> KeyedBuilder<K, S> {
     pub fn parent(mut self, parent: &impl AsLimiter) -> Self {
         let scope = parent.clone().into_scope();
         let parent = Parent::new(parent.limiter().clone().into_core(), scope.class(), Arc::new(scope));
-        self.set_twice.set("parent", &mut self.parent, parent);
+        self.settings.set_twice.set("parent", &mut self.settings.parent, parent);
         self
     }
 
@@ -252,7 +257,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// a lock is held.
     pub fn weight_by(mut self, weight_by: impl Fn(&K) -> u64 + Send + Sync + 'static) -> Self {
         let weight_by: WeightBy<K> = Box::new(weight_by);
-        self.set_twice.set("weight_by", &mut self.weight_by, weight_by);
+        self.settings.set_twice.set("weight_by", &mut self.settings.weight_by, weight_by);
         self
     }
 
@@ -283,39 +288,21 @@ impl<K, S> KeyedBuilder<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn dry_run(mut self) -> Self {
-        self.dry_run = true;
+        self.settings.dry_run = true;
         self
     }
 
     /// Uses `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
+        self.settings.set_twice.set("clock", &mut self.settings.clock, Chosen::new(clock));
         self
     }
 
     /// Hashes keys with `hasher` instead of the standard library's hasher, which has a secret random seed. If the
     /// collisions of `hasher` can be predicted, an attacker can make every call slow, but not wrong.
     pub fn hasher<H: BuildHasher>(mut self, hasher: H) -> KeyedBuilder<K, H> {
-        self.set_twice.set("hasher", &mut self.has_hasher, ());
-        KeyedBuilder {
-            hasher,
-            has_hasher: self.has_hasher,
-            quotas: self.quotas,
-            quota_by: self.quota_by,
-            max_keys: self.max_keys,
-            max_in_flight: self.max_in_flight,
-            max_waiting: self.max_waiting,
-            max_cost: self.max_cost,
-            parent: self.parent,
-            weight_by: self.weight_by,
-            clock: self.clock,
-            shards: self.shards,
-            top: self.top,
-            #[cfg(feature = "state")]
-            restore: self.restore,
-            dry_run: self.dry_run,
-            set_twice: self.set_twice,
-        }
+        self.settings.set_twice.set("hasher", &mut self.settings.has_hasher, ());
+        KeyedBuilder { settings: self.settings, hasher }
     }
 
     /// Counts which keys are granted, refused and made to wait most, for
@@ -326,7 +313,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// about a thousand keys own elsewhere. With [`max_keys`](Self::max_keys) above 400,000, it is two counters for
     /// each 384 keys and rank. docs/BENCHMARKS.md has the additional cost of a grant.
     pub fn top(mut self, window: Duration) -> Self {
-        self.set_twice.set("top", &mut self.top, window);
+        self.settings.set_twice.set("top", &mut self.settings.top, window);
         self
     }
 
@@ -344,14 +331,14 @@ impl<K, S> KeyedBuilder<K, S> {
     /// `build` panics if `quota_by` does, or `Hash`, `Eq` or `Clone` of a key.
     #[cfg(feature = "state")]
     pub fn restore(mut self, state: KeyedState<K>, wall_clock: SystemTime) -> Self {
-        self.set_twice.set("restore", &mut self.restore, (state, wall_clock));
+        self.settings.set_twice.set("restore", &mut self.settings.restore, (state, wall_clock));
         self
     }
 
     /// Fixes the number of shards, for tests.
     #[doc(hidden)]
     pub fn shards(mut self, shards: usize) -> Self {
-        self.shards = Some(shards.max(1));
+        self.settings.shards = Some(shards.max(1));
         self
     }
 }
@@ -359,12 +346,12 @@ impl<K, S> KeyedBuilder<K, S> {
 impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedBuilder")
-            .field("quotas", &self.quotas)
-            .field("quota_by", &self.quota_by.is_some())
-            .field("max_keys", &self.max_keys)
-            .field("max_in_flight", &self.max_in_flight)
-            .field("max_waiting", &self.max_waiting)
-            .field("parent", &self.parent.is_some())
+            .field("quotas", &self.settings.quotas)
+            .field("quota_by", &self.settings.quota_by.is_some())
+            .field("max_keys", &self.settings.max_keys)
+            .field("max_in_flight", &self.settings.max_in_flight)
+            .field("max_waiting", &self.settings.max_waiting)
+            .field("parent", &self.settings.parent.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -24,8 +24,7 @@ use super::quotas::Quotas;
 use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::shard::{DeferredDrops, EntryRequest, Locked, Shard, ShardContext, Stop};
-use super::top::{MOST_REFUSED, Ranks, SpaceSaving};
-use crate::clock::Time;
+use super::top::SpaceSaving;
 use crate::core::Core;
 use crate::core::classes::{KeyName, MAX_WEIGHT};
 use crate::core::parent::Parent;
@@ -52,29 +51,29 @@ pub(super) type WeightBy<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
 
 /// The state that all clones of a keyed limiter share.
 pub(super) struct Map<K, S> {
-    hasher: S,
+    pub(super) hasher: S,
     pub(super) shards: Box<[Locked<K>]>,
     pub(super) key_limit: KeyLimit,
     pub(super) template: LiveTemplate,
     pub(super) quota_by: Option<QuotasBy<K>>,
     /// The rates of the quotas that were used last, so that keys with equal quotas share their rates.
-    known: Mutex<Vec<Arc<Rates>>>,
+    pub(super) known: Mutex<Vec<Arc<Rates>>>,
     pub(super) pool: Arc<DriverPool>,
     /// The parent of all keys, which has to grant each call too.
     pub(super) parent: Option<Parent>,
     /// By how many nanoseconds this limiter's time began after the parent's, if both read one clock.
-    after_parent: Option<i64>,
-    weight_by: Option<WeightBy<K>>,
+    pub(super) after_parent: Option<i64>,
+    pub(super) weight_by: Option<WeightBy<K>>,
     /// The version of the common quotas: how many times they were set.
-    versions: AtomicU64,
+    pub(super) versions: AtomicU64,
     /// The keys with the most refusals since the limiter was built.
     pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
     /// Whether a grant does more than take tokens of its key: it takes tokens of the parent too, is counted in the
     /// [ranks](super::top), or is in flight, or its cost is limited. In one flag, so that a limiter without any of them
     /// pays for one check.
-    has_extras: bool,
+    pub(super) has_extras: bool,
     /// See [`Plain`](super::shard::Plain).
-    may_run_ahead: bool,
+    pub(super) may_run_ahead: bool,
     /// Whether the shards keep the [ranks](super::top) of their keys.
     pub(super) is_ranked: bool,
 }
@@ -88,20 +87,6 @@ impl<K, S> fmt::Debug for Map<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Map").field("shards", &self.shards.len()).finish_non_exhaustive()
     }
-}
-
-/// The parts of a map, checked by the builder.
-pub(super) struct MapParts<K, S> {
-    pub(super) hasher: S,
-    pub(super) rates: Arc<Rates>,
-    pub(super) quota_by: Option<QuotasBy<K>>,
-    pub(super) weight_by: Option<WeightBy<K>>,
-    pub(super) shards: usize,
-    pub(super) max_keys: Option<u64>,
-    pub(super) template: LiveTemplate,
-    pub(super) pool: Arc<DriverPool>,
-    /// The window of the ranks; `None` if there are none.
-    pub(super) top: Option<Duration>,
 }
 
 /// The result of a call in a shard.
@@ -144,38 +129,6 @@ pub(super) enum Arrival {
 }
 
 impl<K, S> Map<K, S> {
-    pub(super) fn new(parts: MapParts<K, S>) -> Self {
-        let MapParts { hasher, rates, quota_by, weight_by, shards, max_keys, template, pool, top } = parts;
-        let by_key = quota_by.is_some();
-        let has_extras =
-            template.cap.is_some() || top.is_some() || template.parent.is_some() || template.max_cost < u64::MAX;
-        let now = template.time.now();
-        let shard = |_| {
-            let shard = Locked::new(Arc::clone(&rates), by_key);
-            if let Some(window) = top {
-                shard.lock().rank(Ranks::new(window, shards, now));
-            }
-            shard
-        };
-        Self {
-            hasher,
-            shards: (0..shards).map(shard).collect(),
-            key_limit: KeyLimit::new(max_keys, shards),
-            after_parent: template.parent.as_ref().and_then(|parent| after(&template.time, &parent.time)),
-            parent: template.parent.clone(),
-            may_run_ahead: template.time.is_tokios(),
-            template,
-            quota_by,
-            weight_by,
-            known: Mutex::new(Default::default()),
-            pool,
-            versions: AtomicU64::new(0),
-            most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
-            has_extras,
-            is_ranked: top.is_some(),
-        }
-    }
-
     /// The shard of a hash, by the upper bits of the mixed hash. The tables use other bits; the hashes of a fast hasher
     /// may vary in few bits.
     #[inline]
@@ -280,7 +233,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                     let most = self.key_limit.most().unwrap_or(u64::MAX);
                     return Entered::Refused(ConfigError::TooManyKeys { most });
                 }
-                Err(Stop::Refused(error)) => return Entered::Refused(error),
+                Err(Stop::Refused(error)) => return Entered::Refused(*error),
             }
             request.now = self.now();
         }
@@ -368,12 +321,6 @@ impl<K, S> Drop for Map<K, S> {
     fn drop(&mut self) {
         self.pool.close();
     }
-}
-
-/// By how many nanoseconds `time` began after `parent`, if both read one clock.
-fn after(time: &Time, parent: &Time) -> Option<i64> {
-    let began = parent.is_one_with(time).then(|| time.translate(parent, 0))?;
-    i64::try_from(-began).ok()
 }
 
 /// The time until `at`. If the tokens are there already, the wait is zero, even if the clock has stepped back.

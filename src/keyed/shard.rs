@@ -221,7 +221,7 @@ pub(super) enum Stop {
     /// The key is new, and the map is full.
     NoSpace,
     /// The call is refused.
-    Refused(ConfigError),
+    Refused(Box<ConfigError>),
 }
 
 impl<K: Clone + Eq> Shard<K> {

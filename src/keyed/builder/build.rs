@@ -9,14 +9,17 @@ use crate::error::ConfigError;
 use crate::keyed::KeyedLimiter;
 use crate::keyed::driver_pool::DriverPool;
 use crate::keyed::dry_run::KeyedDryRun;
+use crate::keyed::key_limit::KeyLimit;
 use crate::keyed::live::LiveTemplate;
-use crate::keyed::map::{Map, MapParts};
+use crate::keyed::map::Map;
 use crate::keyed::periods::Calendars;
 use crate::keyed::quotas::Quotas;
 use crate::keyed::rates::Rates;
+use crate::keyed::shard::Locked;
+use crate::keyed::top::{MOST_REFUSED, Ranks, SpaceSaving};
 use crate::observe::Observers;
 use crate::quota::{check_cap, check_max_cost};
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{self, Ordering};
 use std::sync::{Arc, Weak};
@@ -50,10 +53,10 @@ where
     ///
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
     pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
-        self.set_twice.check()?;
+        self.settings.set_twice.check()?;
         let quotas = self.common_quotas()?;
         self.check(&quotas)?;
-        let parent = self.parent.clone();
+        let parent = self.settings.parent.clone();
         if let Some(parent) = parent.as_ref().filter(|parent| parent.has_classes) {
             parent.with(|state, _, _| state.add_keys(parent.group))?;
         }
@@ -67,12 +70,14 @@ where
 
     /// The quotas of keys without quotas of their own.
     fn common_quotas(&self) -> Result<Quotas, ConfigError> {
-        match (self.quotas.is_empty(), &self.quota_by) {
-            (false, None) => Ok(self.quotas.clone()),
+        match (self.settings.quotas.is_empty(), &self.settings.quota_by) {
+            (false, None) => Ok(self.settings.quotas.clone()),
             // Never used: the quotas of each key come from `quota_by`.
             (true, Some(_)) => Ok(Quota::per_second(1).into()),
             // Only the parent or the cap limits the keys.
-            (true, None) if self.parent.is_some() || self.max_in_flight.is_some() => Ok(Quota::unlimited().into()),
+            (true, None) if self.settings.parent.is_some() || self.settings.max_in_flight.is_some() => {
+                Ok(Quota::unlimited().into())
+            }
             (true, None) => Err(ConfigError::NoQuota),
             (false, Some(_)) => Err(ConfigError::QuotaAndQuotaBy),
         }
@@ -80,36 +85,37 @@ where
 
     fn check(&self, common: &Quotas) -> Result<(), ConfigError> {
         common.check()?;
-        self.max_in_flight.map_or(Ok(()), check_cap)?;
-        check_max_cost(self.max_cost)?;
-        let parent = self.parent.as_ref();
-        if self.weight_by.is_some() && !parent.is_some_and(|parent| parent.has_classes) {
+        self.settings.max_in_flight.map_or(Ok(()), check_cap)?;
+        check_max_cost(self.settings.max_cost)?;
+        let parent = self.settings.parent.as_ref();
+        if self.settings.weight_by.is_some() && !parent.is_some_and(|parent| parent.has_classes) {
             return Err(ConfigError::WeightsWithoutClasses);
         }
-        if parent.is_some_and(|parent| self.dry_run || parent.core().has_dry_run()) {
+        if parent.is_some_and(|parent| self.settings.dry_run || parent.core().has_dry_run()) {
             return Err(ConfigError::DryRunUnsupported { setting: "parent" });
         }
         if let Some(error) = parent.and_then(|parent| parent.sliding_quota()) {
             return Err(error);
         }
-        if self.max_keys == Some(0) {
+        if self.settings.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }
-        if self.top == Some(Duration::ZERO) {
+        if self.settings.top == Some(Duration::ZERO) {
             return Err(ConfigError::NoWindow);
         }
         Ok(())
     }
 
     fn into_map(self, quotas: Quotas) -> Result<Arc<Map<K, S>>, ConfigError> {
-        let max_keys = bound(self.max_keys);
-        let shards = self.shards.unwrap_or(shards_for(self.max_keys));
-        let stores_no_levels = self.quotas.is_empty() && self.quota_by.is_none();
-        let time = self.clock.map_or_else(Time::tokio, Time::other);
+        let Self { settings, hasher } = self;
+        let (max_keys, top) = (bound(settings.max_keys), settings.top);
+        let shards = settings.shards.unwrap_or(shards_for(settings.max_keys));
+        let by_key = settings.quota_by.is_some();
+        let time = settings.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "state")]
-        let restored = match self.restore {
+        let restored = match settings.restore {
             Some((state, wall_clock)) => {
-                let common = quotas.iter().filter(|_| self.quota_by.is_none()).collect::<Vec<_>>();
+                let common = quotas.iter().filter(|_| !by_key).collect::<Vec<_>>();
                 Some(state.checked(&common, wall_clock)?)
             }
             None => None,
@@ -120,38 +126,52 @@ where
             None => time,
         };
         let calendars = Calendars::new(time.clone());
-        let rates = match stores_no_levels {
-            true => Rates::without_levels(quotas.clone()),
-            false => Rates::new(quotas.clone(), Some(&calendars)),
+        let rates = Arc::new(match settings.quotas.is_empty() && !by_key {
+            true => Rates::without_levels(quotas),
+            false => Rates::new(quotas, Some(&calendars)),
+        });
+        let parent = settings.parent;
+        let now = time.now();
+        let shard = |_| {
+            let shard = Locked::new(Arc::clone(&rates), by_key);
+            if let Some(window) = top {
+                shard.lock().rank(Ranks::new(window, shards, now));
+            }
+            shard
         };
-        let parent = self.parent;
         let map = Arc::new_cyclic(|map: &Weak<Map<K, S>>| {
             let limiter = parent.as_ref().map(|parent| Arc::clone(&parent.limiter));
             let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), limiter));
-            let template = LiveTemplate {
-                time,
-                calendars,
-                cap: self.max_in_flight.map(AtomicU64::new),
-                gate: AtomicU64::new(0),
-                max_waiting: self.max_waiting.unwrap_or(u64::MAX),
-                max_cost: self.max_cost.unwrap_or(u64::MAX),
-                driver: Arc::new(Arc::clone(&pool)),
-                parent,
-                number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-                observers: Observers::default(),
-                dry_run: KeyedDryRun::new(self.dry_run),
-            };
-            Map::new(MapParts {
-                hasher: self.hasher,
-                rates: Arc::new(rates),
-                quota_by: self.quota_by,
-                weight_by: self.weight_by,
-                shards,
-                max_keys,
-                template,
+            let (max_in_flight, max_cost) = (settings.max_in_flight, settings.max_cost);
+            Map {
+                hasher,
+                shards: (0..shards).map(shard).collect(),
+                key_limit: KeyLimit::new(max_keys, shards),
+                after_parent: parent.as_ref().and_then(|parent| after(&time, &parent.time)),
+                parent: parent.clone(),
+                may_run_ahead: time.is_tokios(),
+                has_extras: max_in_flight.is_some() || top.is_some() || parent.is_some() || max_cost.is_some(),
+                template: LiveTemplate {
+                    time,
+                    calendars,
+                    cap: max_in_flight.map(AtomicU64::new),
+                    gate: AtomicU64::new(0),
+                    max_waiting: settings.max_waiting.unwrap_or(u64::MAX),
+                    max_cost: max_cost.unwrap_or(u64::MAX),
+                    driver: Arc::new(Arc::clone(&pool)),
+                    parent,
+                    number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+                    observers: Observers::default(),
+                    dry_run: KeyedDryRun::new(settings.dry_run),
+                },
+                quota_by: settings.quota_by,
+                weight_by: settings.weight_by,
+                known: Mutex::new(Vec::new()),
                 pool,
-                top: self.top,
-            })
+                versions: AtomicU64::new(0),
+                most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
+                is_ranked: top.is_some(),
+            }
         });
         #[cfg(feature = "state")]
         restored.map_or(Ok(()), |restored| restored.apply(&KeyedLimiter { map: Arc::clone(&map) }))?;
@@ -172,6 +192,12 @@ fn shards_for(max_keys: Option<u64>) -> usize {
 /// The bound on keys for this setting of `max_keys`; `None` if there is no bound.
 fn bound(max_keys: Option<u64>) -> Option<u64> {
     Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
+}
+
+/// By how many nanoseconds `time` began after `parent`, if both read one clock.
+fn after(time: &Time, parent: &Time) -> Option<i64> {
+    let began = parent.is_one_with(time).then(|| time.translate(parent, 0))?;
+    i64::try_from(-began).ok()
 }
 
 #[cfg(test)]

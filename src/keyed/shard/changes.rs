@@ -38,7 +38,8 @@ impl<K: Clone + Eq> Shard<K> {
             // The other quotas are read and written under one lock, so that a change of another one meanwhile is not
             // undone.
             Assigned::One(which, quota) => {
-                let quotas = self.rates_of(request, context)?.quotas.with(*which, *quota).map_err(Stop::Refused)?;
+                let quotas = self.rates_of(request, context)?.quotas.with(*which, *quota);
+                let quotas = quotas.map_err(|error| Stop::Refused(Box::new(error)))?;
                 (Arc::new(Rates::new(quotas, Some(&context.template.calendars))), true)
             }
             Assigned::AsNew => (Arc::clone(self.full(request, 0)?.0), false),

@@ -133,19 +133,14 @@ impl<K: Clone + Eq> Shard<K> {
     ) -> Result<R, Stop> {
         let now = self.advance_to(request.now, context);
         let gate = self.gate(context);
-        let index = self.index(request);
-        let (rates, before) = match index {
-            Some(index) => self.levels_of(index).map_err(Stop::Live)?,
-            None => self.full(request, now)?,
-        };
-        let mut levels = before.paused_until(gate);
-        let result = act(rates, &mut levels);
-        levels.gate = before.gate;
-        if let Some(index) = index {
-            let result = match confirm(result) {
+        if let Some(index) = self.index(request) {
+            let (rates, before) = self.levels_of(index).map_err(Stop::Live)?;
+            let mut levels = before.paused_until(gate);
+            let result = match confirm(act(rates, &mut levels)) {
                 Ok(result) => result,
                 Err(refusal) => return Ok(refusal),
             };
+            levels.gate = before.gate;
             if levels.is_raised_from(&before) {
                 context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
             }
@@ -154,6 +149,10 @@ impl<K: Clone + Eq> Shard<K> {
             }
             return Ok(result);
         }
+        let (rates, mut levels) = self.full(request, now)?;
+        levels.gate = gate;
+        let result = act(rates, &mut levels);
+        levels.gate = 0;
         if rates.is_full(&levels) {
             return Ok(result);
         }
