@@ -15,8 +15,12 @@ pub(crate) struct Fronts {
     fronts: BTreeMap<u64, Front>,
     /// For each front the instant at which it wants to hold this limiter, or else its joint instant; and its number.
     alarms: BTreeSet<(u64, u64)>,
-    /// The fronts that must be reviewed at once.
+    /// The fronts that must be reviewed at once, besides those that were not reviewed in this round.
     urgent: BTreeSet<u64>,
+    /// How often all fronts became urgent together.
+    round: u64,
+    /// Fronts with smaller numbers were reviewed in this round, or became fronts in it.
+    unreviewed_from: u64,
     /// The fronts that want to hold this limiter.
     ready: BTreeSet<u64>,
     /// The sum of their costs.
@@ -60,18 +64,21 @@ pub(crate) struct Front {
     /// This limiter holds the claim until its grant.
     pub(crate) stays: bool,
     alarm: Option<u64>,
+    /// The last round in which it was reviewed, or in which it became a front.
+    round: u64,
 }
 
 impl Front {
     pub(crate) fn new(set: Arc<JointSet>, class: ClassId, cost: u64, charged: u64) -> Self {
         let (due, joint_due, alarm) = (None, None, None);
-        Self { set, class, cost, paid: 0, charged, has_turn: false, due, joint_due, stays: false, alarm }
+        Self { set, class, cost, paid: 0, charged, has_turn: false, due, joint_due, stays: false, alarm, round: 0 }
     }
 }
 
 impl Fronts {
     pub(crate) fn add(&mut self, number: u64, front: Front) {
-        self.fronts.insert(number, front);
+        self.fronts.insert(number, Front { round: self.round, ..front });
+        self.skip_reviewed();
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&Front> {
@@ -87,7 +94,9 @@ impl Fronts {
         self.set_alarm(number, None);
         self.urgent.remove(&number);
         self.set_ready(number, false);
-        self.fronts.remove(&number)
+        let front = self.fronts.remove(&number);
+        self.skip_reviewed();
+        front
     }
 
     pub(crate) fn held(&self) -> Option<&Front> {
@@ -155,15 +164,35 @@ impl Fronts {
     }
 
     pub(crate) fn is_urgent(&self, number: u64) -> bool {
-        self.urgent.contains(&number)
+        let is_unreviewed = || self.fronts.get(&number).is_some_and(|front| front.round != self.round);
+        self.urgent.contains(&number) || is_unreviewed()
     }
 
     pub(crate) fn clear_urgent(&mut self, number: u64) {
         self.urgent.remove(&number);
+        if let Some(front) = self.fronts.get_mut(&number) {
+            front.round = self.round;
+        }
+        self.skip_reviewed();
     }
 
     pub(crate) fn first_urgent(&self) -> Option<u64> {
-        self.urgent.first().copied()
+        let unreviewed = self.fronts.range(self.unreviewed_from..).next().map(|(number, _)| *number);
+        self.urgent.first().copied().into_iter().chain(unreviewed).min()
+    }
+
+    /// All fronts have to be reviewed at once. Takes no time for each of them.
+    pub(crate) fn make_all_urgent(&mut self) {
+        (self.round, self.unreviewed_from) = (self.round + 1, 0);
+    }
+
+    /// Moves on to the first front that was not reviewed in this round, or to the end.
+    fn skip_reviewed(&mut self) {
+        if self.unreviewed_from < u64::MAX {
+            let mut rest = self.fronts.range(self.unreviewed_from..);
+            let first = rest.find(|(_, front)| front.round != self.round);
+            self.unreviewed_from = first.map_or(u64::MAX, |(number, _)| *number);
+        }
     }
 
     /// All fronts that `which` selects have to be reviewed at once. Takes time in proportion to their number.
@@ -216,5 +245,49 @@ impl Fronts {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use fastrand::Rng;
+
+    /// Compared with a set of the urgent fronts, of which each is named one by one.
+    #[test]
+    fn all_fronts_become_urgent_in_one_step() {
+        let set = Arc::new(JointSet::new([].into(), true));
+        for seed in 0..200 {
+            let mut random = Rng::with_seed(seed);
+            let (mut fronts, mut known, mut urgent) = (Fronts::default(), BTreeSet::new(), BTreeSet::new());
+            for step in 0..300 {
+                let number = random.u64(0..40);
+                match random.u8(0..12) {
+                    0..4 if known.insert(number) => fronts.add(number, Front::new(Arc::clone(&set), 0, 1, 0)),
+                    4 if known.remove(&number) => {
+                        assert!(fronts.remove(number).is_some());
+                        urgent.remove(&number);
+                    }
+                    5 if known.contains(&number) => {
+                        fronts.set_urgent(number);
+                        urgent.insert(number);
+                    }
+                    6 => {
+                        fronts.make_all_urgent();
+                        urgent = known.clone();
+                    }
+                    7..10 => {
+                        fronts.clear_urgent(number);
+                        urgent.remove(&number);
+                    }
+                    _ => {
+                        fronts.make_urgent(|front| front.cost == 1 && number % 2 == 0);
+                        urgent = if number % 2 == 0 { known.clone() } else { urgent };
+                    }
+                }
+                assert_eq!(fronts.first_urgent(), urgent.first().copied(), "seed {seed}, step {step}");
+                (0..40).for_each(|number| assert_eq!(fronts.is_urgent(number), urgent.contains(&number)));
+            }
+        }
     }
 }

@@ -297,7 +297,7 @@ impl State {
     /// The quotas, the pause or the cap are others now, or the limiter was closed.
     pub(super) fn review_all_fronts(&mut self) {
         if let Some(fronts) = self.joint_mut() {
-            fronts.make_urgent(|_| true);
+            fronts.make_all_urgent();
         }
     }
 
