@@ -344,3 +344,19 @@ async fn counters_count_as_those_of_the_reference() {
     let counts = [&meter.total_hits, &meter.within_limit, &meter.near_limit, &meter.over_limit, &meter.shadow_mode];
     assert_eq!(counts.map(|counter| counter.load(Ordering::Relaxed)), [17, 10, 2, 7, 0]);
 }
+
+/// Short and long keys are kept in different ways, and very long ones are shortened.
+#[tokio::test(start_paused = true)]
+async fn values_count_apart_however_long_they_are() {
+    let limit = "rate_limit: {unit: hour, requests_per_unit: 1}";
+    let service = service(&format!(
+        "{{domain: d, descriptors: [{{key: k, {limit}}}, {{key: a, descriptors: [{{key: b, {limit}}}]}}]}}"
+    ));
+    for length in [0, 1, 21, 22, 23, 24, 255, 256, 257, 300] {
+        let long = "x".repeat(length);
+        for end in ["", "y", "\0", "yz"] {
+            assert_eq!(passed(&service, &format!("d k={long}-{end}"), 2).await, 1, "{length} and {end:?}");
+            assert_eq!(passed(&service, &format!("d a={long},b=-{end}"), 2).await, 1, "{length} and {end:?}");
+        }
+    }
+}
