@@ -194,7 +194,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         hash: u64,
         forced: bool,
         on_live: impl FnOnce(&Core) -> R,
-        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, K>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
+        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
     ) -> Result<R, ConfigError> {
         match self.enter(key, hash, forced, act) {
             Entered::Done(result) => Ok(result),
@@ -213,10 +213,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         key: &Q,
         hash: u64,
         forced: bool,
-        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, K>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
+        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
     ) -> Entered<R> {
         let number = self.shard_of(hash);
-        let mut request = EntryRequest { key: &key, hash, now: self.now(), offered: None, forced };
+        let mut request = EntryRequest { key, hash, now: self.now(), offered: None, forced };
         loop {
             let (result, synced) =
                 self.in_shard(number, |shard, context| (act(shard, &request, context), shard.synced()));

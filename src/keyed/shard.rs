@@ -53,13 +53,13 @@ pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
 pub(super) use view::{ListedKey, Listing};
 
+use super::ToKey;
 use super::groups::EntryIndex;
 use super::key_limit::KeyLimit;
 use super::live::{self, LiveTemplate};
 use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
-use super::to_key::{AnyForm, ToKey};
 use super::top::{self, Ranks};
 use crate::clock::Time;
 use crate::core::{Core, drop_quietly};
@@ -135,8 +135,8 @@ struct QuotaChange {
 }
 
 /// The part of a call on `key` that a shard needs.
-pub(super) struct EntryRequest<'a, K> {
-    pub(super) key: &'a dyn AnyForm<K>,
+pub(super) struct EntryRequest<'a, Q: ?Sized> {
+    pub(super) key: &'a Q,
     pub(super) hash: u64,
     pub(super) now: u64,
     /// The rates that `quota_by` returned for the key, once the map has called it.
@@ -145,16 +145,19 @@ pub(super) struct EntryRequest<'a, K> {
     pub(super) forced: bool,
 }
 
-impl<K> EntryRequest<'_, K> {
+impl<Q: ?Sized> EntryRequest<'_, Q> {
     /// Counts one more key, if the limit allows it, and makes the owned key.
-    fn take_place(&self, context: &mut ShardContext<'_, K>) -> Result<K, Stop> {
+    fn take_place<K>(&self, context: &mut ShardContext<'_, K>) -> Result<K, Stop>
+    where
+        Q: ToKey<K>,
+    {
         // Check first, without a key: a caller that cycles through keys while the map is full must not cause clones.
         let key_limit = context.key_limit;
         if !self.forced && !key_limit.has_place() {
             return Err(Stop::NoSpace);
         }
         // It may panic, so it runs before the key is counted.
-        let key = self.key.key();
+        let key = self.key.to_key();
         if self.forced {
             key_limit.force_place();
         } else if !key_limit.take_place() {

@@ -58,22 +58,6 @@ impl<K: Clone + Hash + Eq> ToKey<K> for K {
     }
 }
 
-/// A form of a key, whatever its type.
-pub(super) trait AnyForm<K> {
-    fn is(&self, key: &K) -> bool;
-    fn key(&self) -> K;
-}
-
-impl<K, Q: ToKey<K> + ?Sized> AnyForm<K> for &Q {
-    fn is(&self, key: &K) -> bool {
-        self.equivalent(key)
-    }
-
-    fn key(&self) -> K {
-        self.to_key()
-    }
-}
-
 macro_rules! forms {
     ($($form:ty => $key:ty),+ $(,)?) => {$(
         impl ToKey<$key> for $form {

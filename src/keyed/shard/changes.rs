@@ -3,6 +3,7 @@
 use super::{Change, EntryRequest, Levels, Own, OwnState, QuotaChange, Rates, Shard, ShardContext};
 use super::{Slot, SlotRef, Stop, readable_until};
 use crate::core::Core;
+use crate::keyed::ToKey;
 use crate::keyed::live::{self, Idle};
 use crate::{Quota, Which};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// new quotas, for the caller to apply after unlocking.
     pub(in crate::keyed) fn set_quotas_for(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         assigned: &Assigned<'_>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<Option<StaleQuotas>, Stop> {

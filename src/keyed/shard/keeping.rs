@@ -2,13 +2,14 @@
 
 use super::{EntryIndex, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
 use crate::core::Core;
+use crate::keyed::ToKey;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
     /// Returns the live entry of the key, and creates it if there is none.
     pub(in crate::keyed) fn live(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<Arc<Core>, Stop> {
         self.advance_to(request.now, context);
@@ -33,14 +34,14 @@ impl<K: Clone + Eq> Shard<K> {
         Ok(live)
     }
 
-    pub(super) fn index(&self, request: &EntryRequest<'_, K>) -> Option<EntryIndex> {
-        self.slots.index_of(request.hash, |key| request.key.is(key))
+    pub(super) fn index(&self, request: &EntryRequest<'_, impl ToKey<K> + ?Sized>) -> Option<EntryIndex> {
+        self.slots.index_of(request.hash, |key| request.key.equivalent(key))
     }
 
     /// Finds the key, its quotas and its levels at the shard's time. A key that is not stored is full.
     pub(super) fn look_up(
         &self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
     ) -> Result<(Option<EntryIndex>, Arc<Rates>, Levels), Stop> {
         let index = self.index(request);
         let (rates, levels) = match index {
@@ -53,7 +54,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// The quotas and the levels of a new key.
     pub(super) fn full<'a>(
         &'a self,
-        request: &'a EntryRequest<'_, K>,
+        request: &'a EntryRequest<'_, impl ToKey<K> + ?Sized>,
         now: u64,
     ) -> Result<(&'a Arc<Rates>, Levels), Stop> {
         let rates = if self.by_key { request.offered.as_ref().ok_or(Stop::AskQuota)? } else { &self.rates };
@@ -64,7 +65,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// advance the shard.
     pub(super) fn take_place(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<K, Stop> {
         if self.slots.is_filled() {

@@ -5,12 +5,13 @@
 //! the fast path. It is independent of the pauses of single keys: the end of one leaves the others.
 
 use super::{EntryRequest, Shard, ShardContext, Stop};
+use crate::keyed::ToKey;
 
 impl<K: Clone + Eq> Shard<K> {
     /// Pauses a key without a live entry for `nanos` from now.
     pub(in crate::keyed) fn pause_key(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         nanos: u64,
         context: &mut ShardContext<'_, K>,
     ) -> Result<(), Stop> {
@@ -31,7 +32,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// Ends the pause of a key without a live entry. A key that is full then is forgotten by a sweep.
     pub(in crate::keyed) fn resume_key(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<(), Stop> {
         self.advance_to(request.now, context);

@@ -115,7 +115,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// are not stored.
     pub(in crate::keyed) fn at_levels<R>(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &mut ShardContext<'_, K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,
     ) -> Result<R, Stop> {
@@ -126,7 +126,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// when nothing is left that could fail; its `Err` leaves everything as it was.
     pub(in crate::keyed) fn at_levels_if<R>(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &mut ShardContext<'_, K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,
         confirm: impl FnOnce(R) -> Result<R, R>,

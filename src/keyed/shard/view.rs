@@ -67,7 +67,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// The quotas of the key: those that it has, or would have if it came now.
     pub(in crate::keyed) fn rates_of(
         &mut self,
-        request: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &mut ShardContext<'_, K>,
     ) -> Result<Arc<Rates>, Stop> {
         self.catch_up(context);
