@@ -58,12 +58,13 @@
 //!   with, if no pause, cap or change of quota comes between. For each older front that has its turn later, add the mint time
 //!   of its own cost once more: it is cut what it had saved for itself until then.
 
+mod cancelling;
 mod fronts;
 mod review;
 mod set;
 
+pub(crate) use cancelling::{Cancelled, cancel_in};
 pub(crate) use fronts::{Front, Fronts};
-pub(crate) use review::{Cancelled, cancel_in};
 pub(crate) use set::{Called, JointSet, Member, Part};
 
 /// How many limiters a joint claim can be over.

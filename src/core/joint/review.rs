@@ -1,17 +1,16 @@
 //! The review of a set under the locks of all its members; see `core/joint.rs`.
 
 use super::set::{Called, JointSet, Part, SetQueue};
+use crate::core::Core;
 use crate::core::locked::Locked;
 use crate::core::outcome::Outcome;
-use crate::core::state::{Reach, ServeResult, Served};
+use crate::core::state::{ServeResult, Served, State};
 use crate::core::wakes::{Peer, Review, Wakes};
-use crate::core::{Core, drop_quietly};
 use crate::sync::MutexGuard;
 use std::sync::{Arc, Weak};
-use std::task::Waker;
 
 /// How a review ended.
-enum Reviewed {
+pub(super) enum Reviewed {
     Done,
     /// The locks must be released and the collected wakers woken; then the set is reviewed again.
     Again,
@@ -21,13 +20,15 @@ enum Reviewed {
     After(Arc<JointSet>),
 }
 
-/// The result of [`cancel_in`].
-pub(crate) enum Cancelled {
-    /// It had been called out.
-    Called(Called),
-    /// It waited. When each member, in the order of the set, could have granted the front of the set, in nanoseconds of
-    /// the first member's time: [`i128::MAX`] if that is unknown.
-    Waiting(Vec<i128>),
+impl Reviewed {
+    /// What has to happen before a member that has stopped is served further.
+    pub(super) fn before(member: &mut State) -> Self {
+        match (member.awaited_child(), member.due_review()) {
+            (Some(child), _) => Self::Awaits(child),
+            (None, Some(other)) => Self::After(other),
+            (None, None) => Self::Again,
+        }
+    }
 }
 
 impl Review for JointSet {
@@ -58,30 +59,12 @@ impl Review for JointSet {
     }
 }
 
-/// Claim `number` of a set is dropped: it leaves all members, unless it has an outcome.
-pub(crate) fn cancel_in(set: &Arc<JointSet>, number: u64, wakes: &mut Wakes) -> Cancelled {
-    loop {
-        let cancelled = with_locked(set, wakes, |members, wakes| members.cancel(number, wakes));
-        match cancelled {
-            Ok((cancelled, waker)) => {
-                drop_quietly(waker);
-                // The members are served again: what the front leaves is for others.
-                Arc::clone(set).review(wakes);
-                set.members
-                    .iter()
-                    .filter_map(|member| member.core.upgrade())
-                    .for_each(|core| wakes.push_unserved(core));
-                return cancelled;
-            }
-            Err(Reviewed::After(other)) => other.review(wakes),
-            Err(Reviewed::Awaits(child)) => wakes.ask(&child),
-            Err(Reviewed::Again | Reviewed::Done) => wakes.wake_all(),
-        }
-    }
-}
-
 /// Runs `act` on the members of a set, locked in the order of their addresses.
-fn with_locked<R>(set: &Arc<JointSet>, wakes: &mut Wakes, act: impl FnOnce(&mut Members<'_>, &mut Wakes) -> R) -> R {
+pub(super) fn with_locked<R>(
+    set: &Arc<JointSet>,
+    wakes: &mut Wakes,
+    act: impl FnOnce(&mut Members<'_>, &mut Wakes) -> R,
+) -> R {
     // A reference to each member that exists, and its index.
     let cores: Vec<(usize, Arc<Core>)> =
         set.members.iter().enumerate().filter_map(|(index, member)| Some((index, member.core.upgrade()?))).collect();
@@ -100,11 +83,11 @@ fn with_locked<R>(set: &Arc<JointSet>, wakes: &mut Wakes, act: impl FnOnce(&mut 
 }
 
 /// The members of a set while all of them are locked.
-struct Members<'a> {
-    set: &'a Arc<JointSet>,
+pub(super) struct Members<'a> {
+    pub(super) set: &'a Arc<JointSet>,
     /// Those that still exist, with their indices.
-    members: Vec<(usize, Locked<'a>)>,
-    queue: MutexGuard<'a, SetQueue>,
+    pub(super) members: Vec<(usize, Locked<'a>)>,
+    pub(super) queue: MutexGuard<'a, SetQueue>,
 }
 
 /// What a review finds about the front in one member.
@@ -178,7 +161,7 @@ impl Members<'_> {
         Reviewed::Done
     }
 
-    fn parts(&self) -> Vec<Part> {
+    pub(super) fn parts(&self) -> Vec<Part> {
         self.queue.front_parts().map(<[Part]>::to_vec).unwrap_or_default()
     }
 
@@ -208,7 +191,7 @@ impl Members<'_> {
         self.enter_front();
     }
 
-    fn count_out(&mut self, parts: &[Part]) {
+    pub(super) fn count_out(&mut self, parts: &[Part]) {
         for (index, locked) in &mut self.members {
             locked.state.count_joint_out(self.set.members[*index].class, parts[*index].cost);
         }
@@ -219,7 +202,7 @@ impl Members<'_> {
         }
     }
 
-    fn enter_front(&mut self) {
+    pub(super) fn enter_front(&mut self) {
         let parts = self.parts();
         for (index, Locked { core, state, .. }) in self.members.iter_mut().filter(|_| !parts.is_empty()) {
             state.add_front(&core.rovers, self.set, self.set.members[*index].class, parts[*index]);
@@ -267,13 +250,7 @@ impl Members<'_> {
             match state.serve_for_review(&core.rovers, number, *at, wakes) {
                 Served::All | Served::Held => {}
                 Served::Again => return Some(Reviewed::Again),
-                Served::Stopped => {
-                    return Some(match (state.awaited_child(), state.due_review()) {
-                        (Some(child), _) => Reviewed::Awaits(child),
-                        (None, Some(other)) => Reviewed::After(other),
-                        (None, None) => Reviewed::Again,
-                    });
-                }
+                Served::Stopped => return Some(Reviewed::before(state)),
             }
         }
         None
@@ -345,54 +322,7 @@ impl Members<'_> {
         }
     }
 
-    /// Claim `number` leaves. Returns its waker.
-    fn cancel(&mut self, number: u64, wakes: &mut Wakes) -> Result<(Cancelled, Option<Waker>), Reviewed> {
-        if let Some(called) = self.queue.take_called(number) {
-            return Ok((Cancelled::Called(called), None));
-        }
-        let is_front = self.queue.front() == Some(number);
-        if is_front {
-            // The front may be due by now, and what is minted until now was held for it.
-            for (_, Locked { core, state, sample, .. }) in &mut self.members {
-                match state.settle(&core.rovers, sample.now, Reach::Now, wakes) {
-                    ServeResult::Done => {}
-                    ServeResult::Again => return Err(self.interrupt(Reviewed::Again)),
-                    ServeResult::Stopped => {
-                        let before = match (state.awaited_child(), state.due_review()) {
-                            (Some(child), _) => Reviewed::Awaits(child),
-                            (None, Some(other)) => Reviewed::After(other),
-                            (None, None) => Reviewed::Again,
-                        };
-                        return Err(self.interrupt(before));
-                    }
-                }
-            }
-        }
-        let unknown = i128::MAX;
-        let parts = self.parts();
-        let dues = self.members.iter().map(|(index, it)| {
-            let front = it.state.joint().and_then(|fronts| fronts.get(parts.get(*index)?.number));
-            let due = front.filter(|front| front.has_turn).and_then(|front| front.due);
-            due.map_or(unknown, |due| self.set.members[*index].common(due))
-        });
-        let dues = dues.collect();
-        if is_front {
-            for (index, Locked { core, state, .. }) in &mut self.members {
-                state.remove_front(&core.rovers, parts[*index].number);
-            }
-        }
-        let waker = self.queue.remove(number).map(|(waker, parts)| {
-            self.count_out(&parts);
-            waker
-        });
-        if is_front {
-            self.enter_front();
-            self.members.iter_mut().for_each(|(_, locked)| _ = locked.interrupt());
-        }
-        Ok((Cancelled::Waiting(dues), waker))
-    }
-
-    fn interrupt(&mut self, before: Reviewed) -> Reviewed {
+    pub(super) fn interrupt(&mut self, before: Reviewed) -> Reviewed {
         self.members.iter_mut().for_each(|(_, locked)| _ = locked.interrupt());
         before
     }
