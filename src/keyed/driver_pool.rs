@@ -4,9 +4,9 @@
 //! waker of such an entry wakes a task that serves this queue alone. In a live entry the waker is a [`QueueWaker`]: it
 //! puts the live entry into the [`Mailbox`] of the runtime and wakes the [`KeyedReplenisher`] of that mailbox.
 //!
-//! The driver serves the live entries in its mailbox and those that are due according to its timer wheel, and sleeps
-//! until the next instant in the wheel. It also retires live entries that have had no waiters for a while. A key
-//! without waiters needs no live entry, and then has no entry in this module either.
+//! The driver serves the live entries in its mailbox and those that are due by its timers, and sleeps until the next of
+//! these instants. It also retires live entries that have had no waiters for a while. A key without waiters needs no live
+//! entry, and then has no entry in this module either.
 //!
 //! Users can run a driver themselves with [`KeyedReplenisher`](super::KeyedReplenisher). Such a *manual* driver has a
 //! mailbox without a runtime, and serves the live entries of all keys.

@@ -34,7 +34,7 @@
 //! | `quotas.rs` | the quotas of a key, as a value that users write |
 //! | `rate.rs`, `rates.rs` | levels and packed levels, of one quota and of all quotas of a key: pure arithmetic |
 //! | `live.rs` | converts a level to a limiter core and back |
-//! | `driver_pool.rs`, `driver_pool/`, `timer_wheel.rs` | the tasks that serve waiters |
+//! | `driver_pool.rs`, `driver_pool/`, `timers.rs` | the tasks that serve waiters |
 //! | `state.rs` | levels that outlive the process |
 //! | `top.rs` | the keys with the most grants, refusals and waits |
 //! | `distributed/` | keyed limiters over a store; its `mod.rs` lists its own files |
@@ -63,7 +63,7 @@ mod slots;
 mod snapshot;
 #[cfg(feature = "state")]
 mod state;
-mod timer_wheel;
+mod timers;
 mod to_key;
 mod top;
 mod wait;

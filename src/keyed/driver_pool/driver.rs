@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::core::alarm::Alarm;
 use crate::core::driving::{Look, LookReason};
 use crate::core::replenisher::Replenisher;
-use crate::keyed::timer_wheel::TimerWheel;
+use crate::keyed::timers::Timers;
 use pin_project::{pin_project, pinned_drop};
 use std::collections::VecDeque;
 use std::fmt;
@@ -54,8 +54,8 @@ pub struct KeyedReplenisher {
     mailbox: Arc<Mailbox>,
     /// The entries that were taken from the mailbox.
     woken: Vec<Arc<QueueWaker>>,
-    wheel: TimerWheel<Job>,
-    /// How many jobs in the wheel are obsolete.
+    timers: Timers<Job>,
+    /// How many of its jobs are obsolete.
     stale: usize,
     /// Jobs that are due and have not been run yet.
     due: VecDeque<Job>,
@@ -79,8 +79,8 @@ impl KeyedReplenisher {
     pub(super) fn new(pool: Arc<DriverPool>, mailbox: Arc<Mailbox>) -> Self {
         let is_registered = mailbox.host.is_some();
         let parent = pool.parent.as_ref().filter(|_| !is_registered).map(|parent| Replenisher::new(parent.weak()));
-        let (wheel, due) = (TimerWheel::new(), VecDeque::new());
-        Self { pool, mailbox, woken: Vec::new(), wheel, stale: 0, due, is_registered, alarm: Alarm::unset(), parent }
+        let (timers, due) = (Timers::new(), VecDeque::new());
+        Self { pool, mailbox, woken: Vec::new(), timers, stale: 0, due, is_registered, alarm: Alarm::unset(), parent }
     }
 }
 
@@ -108,7 +108,7 @@ impl Future for KeyedReplenisher {
             this.due.extend(this.woken.drain(..).map(Job::Serve));
             // If reading the clock panics, nothing is due yet.
             let now = catch_unwind(AssertUnwindSafe(|| this.pool.time.now())).unwrap_or(0);
-            this.wheel.take_due(now, this.due);
+            this.timers.take_due(now, this.due);
             while let Some(job) = this.due.pop_front() {
                 match run(job, this.mailbox.number, &*owner, now, this.stale) {
                     Next::Nothing => {}
@@ -117,7 +117,7 @@ impl Future for KeyedReplenisher {
                         this.due.push_back(job);
                         looks = ENTRIES_PER_TURN - 1;
                     }
-                    Next::At(at, job) => this.wheel.add(at, job),
+                    Next::At(at, job) => this.timers.add(at, job),
                 }
                 looks += 1;
                 if looks == ENTRIES_PER_TURN {
@@ -126,11 +126,11 @@ impl Future for KeyedReplenisher {
                 }
             }
             // Only when more than half are obsolete: so a pass costs each job two steps, amortized.
-            if *this.stale > this.wheel.len() / 2 + SMALL {
-                this.wheel.retain(|job| is_useful(job, this.mailbox.number, &*owner));
+            if *this.stale > this.timers.len() / 2 + SMALL {
+                this.timers.retain(|job| is_useful(job, this.mailbox.number, &*owner));
                 *this.stale = 0;
             }
-            let Some(next) = this.wheel.next() else {
+            let Some(next) = this.timers.next() else {
                 (*this.due, *this.woken) = Default::default();
                 this.mailbox.inbox.lock().shrink();
                 return Poll::Pending;
@@ -168,7 +168,7 @@ fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usiz
         Job::GiveUp(live, times) => return give_up(live, times, number, owner, now),
     };
     let Some(held) = live.upgrade() else {
-        // The live entry is gone, and with it the knowledge of whether a job of it is left in the wheel. Count one as
+        // The live entry is gone, and with it the knowledge of whether a job of it is left in the timers. Count one as
         // obsolete: if no job is left, `stale` is one too high, which costs less than one too low.
         *stale += usize::from(queue_waker.is_some());
         return Next::Nothing;
