@@ -68,6 +68,10 @@ impl State {
                 ask.unused = leases.give_back(view.banked.saturating_sub(planner.allowance));
             }
             ask.back = leases.take_spares();
+            if planner.is_out {
+                // They came before the outage: see `persist`.
+                (ask.back, ask.unused) = (0, 0);
+            }
             if ask.want > 0 && planner.allowance < allowed {
                 // The ask lowers the allowance, and the number of tokens that waiters lack was computed with the old one:
                 // compute it anew.
@@ -234,7 +238,8 @@ impl State {
     ) -> Option<u64> {
         let mut planner = self.take_planner()?;
         let quota = planner.quota;
-        let was_own = std::mem::take(&mut planner.is_out) && matches!(planner.outage, Outage::Share(_));
+        let was_out = std::mem::take(&mut planner.is_out);
+        let was_own = was_out && matches!(planner.outage, Outage::Share(_));
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
         if ask.want > 0 && answer.now + answer.promised == 0 && answer.terms.is_none() {
             planner.sent_away = Some(SentAway {
@@ -253,6 +258,10 @@ impl State {
             self.end_own(rovers, &planner);
             let leases = self.leases();
             if is_sound { _ = leases.take_spares() } else { leases.forget() }
+        }
+        if was_out {
+            // What came during the outage does not return either.
+            _ = self.leases().take_spares();
         }
         self.allow(rovers, &planner, false);
         // All tokens count from now, when the answer has come, and not earlier: by the store's clock it was given earlier, so

@@ -227,8 +227,10 @@ async fn persist(
             None => return Persisted::LimiterGone,
         }
         store.backoff(failures).await;
-        // Requests that return tokens, and the final request, are not planned again.
-        if !is_sent && ask.back + ask.unused == 0 && !ask.leave {
+        // Tokens that do not return at once are lost: the bucket may fill up without them.
+        (ask.back, ask.unused) = (0, 0);
+        // The final request is not planned again.
+        if !is_sent && !ask.leave {
             let Some(core) = core.upgrade() else { return Persisted::LimiterGone };
             match core.plan_anew(store.outage() == super::Outage::Wait && conflict.is_none()) {
                 Replan::Request(new) => ask = new,

@@ -414,7 +414,8 @@ async fn a_store_that_begins_anew_is_noticed_by_nodes_that_ask_seldom() {
 #[tokio::test(start_paused = true)]
 async fn any_calls_on_any_nodes_keep_the_rate_law_of_one_bucket() {
     let (mut total, mut wrong) = (0, Vec::new());
-    for seed in 0..120 {
+    // Seed 133: a token that returned after an outage was granted once more, though the bucket had been full meanwhile.
+    for seed in (0..120).chain([133]) {
         let mut random = fastrand::Rng::with_seed(seed);
         let rate = [5, 100, 1_000, 20_000][random.usize(..4)];
         let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
