@@ -99,7 +99,16 @@ impl Core {
             return None;
         }
         let mut state = self.state.lock();
-        if class == ROOT || state.is_free(class) { state.fast_admit(&self.rovers, cost, sample) } else { None }
+        if class != ROOT && !state.is_free(class) {
+            return None;
+        }
+        let remaining = state.fast_admit(&self.rovers, cost, sample)?;
+        if state.has_source() {
+            let waker = state.waker_after_grant(&self.rovers);
+            drop(state);
+            waker.into_iter().for_each(Waker::wake);
+        }
+        Some(remaining)
     }
 
     /// Grants `cost` tokens at once, in a class or in the limiter itself, and returns how many remain; or changes nothing.

@@ -95,6 +95,9 @@ pub(crate) trait Source: Debug + Send {
     /// those minted up to `head`.
     fn is_low(&self, claims: u64, head: u64, is_waiting: bool) -> bool;
 
+    /// Whether the task has to look as soon as tokens are low, and not at the next call: callers do not wait.
+    fn is_urgent(&self) -> bool;
+
     /// Whether the task knows that the front `claim` has no instant at which it passes.
     fn knows_stuck(&self, claim: u64) -> bool;
 

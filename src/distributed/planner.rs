@@ -72,6 +72,8 @@ pub(crate) struct RefillPlanner {
     acked: u64,
     /// The largest cost denied to `try_acquire` since the last answer that covered it.
     minimum: u64,
+    /// `try_acquire` was denied tokens since a claim last waited.
+    pub(crate) denies: bool,
     /// The allowance: how many tokens may be kept unused. It ends at `until`.
     pub(crate) allowance: u64,
     pub(crate) until: u64,
@@ -130,6 +132,7 @@ impl RefillPlanner {
             number: 0,
             acked: 0,
             minimum: 0,
+            denies: false,
             allowance: 0,
             until: 0,
             nodes: 0,
@@ -297,6 +300,7 @@ impl RefillPlanner {
     pub(crate) fn miss(&mut self, cost: u64) {
         self.called |= cost > self.minimum;
         self.minimum = self.minimum.max(cost);
+        self.denies = true;
     }
 
     /// Requests a run of the refill task.

@@ -97,6 +97,10 @@ impl Source for Leases {
         })
     }
 
+    fn is_urgent(&self) -> bool {
+        self.is_planner(|planner| planner.denies)
+    }
+
     fn knows_stuck(&self, ticket: u64) -> bool {
         self.planner.as_deref().is_none_or(|planner| planner.has_planned_for(ticket))
     }

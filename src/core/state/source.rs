@@ -33,6 +33,18 @@ impl State {
         true
     }
 
+    #[inline]
+    pub(crate) fn has_source(&self) -> bool {
+        self.role.has_source()
+    }
+
+    /// The waker of the source's task, if it has to look right after a grant of the fast path.
+    #[cold]
+    pub(crate) fn waker_after_grant(&mut self, rovers: &Rovers) -> Option<Waker> {
+        let is_urgent = self.supply.source().is_some_and(|(_, source)| source.is_urgent());
+        if is_urgent && self.is_source_hungry(rovers) { self.supply.source_mut()?.take_waker() } else { None }
+    }
+
     /// Whether the source's task has to be woken.
     #[inline]
     pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {

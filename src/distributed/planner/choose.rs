@@ -57,6 +57,7 @@ impl RefillPlanner {
         if due <= view.now || renews && view.gate <= view.now && !is_resting {
             let claims = waiting(self.share());
             if claims.want > 0 {
+                self.denies = false;
                 // If all claims can have their tokens, the rest of the part is for callers to come.
                 let bank = if self.acked > 0 && claims.want >= view.lack { bank } else { 0 };
                 let ahead = bank.min(self.share().min(self.part).saturating_sub(claims.want));
@@ -76,7 +77,10 @@ impl RefillPlanner {
     /// The plan while no caller waits: tokens for callers to come, and reports.
     fn choose_alone(&mut self, view: &View, counted_on: impl FnOnce() -> u64) -> Plan {
         let pace = self.pace_at(view);
-        let bank = self.bank_at(pace);
+        // A node that asks for more than it may keep waits before it asks again. Callers that wait then need fewer requests;
+        // callers that do not would be denied meanwhile.
+        let most = if self.denies { self.fair_allowance() } else { u64::MAX };
+        let bank = self.bank_at(pace).min(most);
         let report_at = self.reports_at(view);
         if report_at <= view.now || view.has_too_much {
             return self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on);
@@ -92,7 +96,9 @@ impl RefillPlanner {
             let ahead = bank.saturating_sub(view.banked).min(most);
             return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() }, counted_on);
         }
-        let low = if is_low { 0 } else { low };
+        // Callers that do not wait find a token again only if the last one that is used is asked for at once.
+        let least = u64::from(self.denies && view.banked > 0);
+        let low = if is_low { 0 } else { low.max(least) };
         if self.allowance == 0 {
             return self.sleep(view, low, again.min(report_at));
         }

@@ -4,7 +4,9 @@ use super::fleet::{FAR, Figures, Fleet, HOT};
 use super::law::Ledger;
 use super::link::{Cut, Link};
 use super::nodes::{consume_for, limiter, millis};
+use fastrand::Rng;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tollgate::Quota;
 use tollgate::distributed::{MemoryStore, Outage};
@@ -217,4 +219,33 @@ async fn a_node_that_joins_waits_no_longer_than_for_what_the_others_were_promise
         drop(limiter(&store, quota).consume(1).await.unwrap());
         assert!(began.elapsed() <= millis(126), "{:?}", began.elapsed());
     }
+}
+
+/// Many nodes whose callers never wait, and ask for half of the rate.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_only_try_are_rarely_refused() {
+    let store = MemoryStore::new();
+    store.set_latency(Duration::from_micros(500));
+    let quota = Quota::per_second(1_000).burst(100);
+    let (ledger, time, nodes) = (Ledger::default(), millis(20_000), 50);
+    let began = Instant::now();
+    let mut callers = JoinSet::new();
+    for seed in 0..nodes {
+        let (limiter, ledger) = (limiter(&store, quota), ledger.clone());
+        callers.spawn(async move {
+            let (mut random, mut calls) = (Rng::with_seed(seed), 0);
+            while began.elapsed() < time {
+                sleep(Duration::from_secs_f64(-0.1 * (1.0 - random.f64()).ln())).await;
+                calls += 1;
+                if limiter.try_acquire(1).map(|grant| grant.forget()).is_ok() {
+                    ledger.note(1);
+                }
+            }
+            calls
+        });
+    }
+    let calls: u64 = callers.join_all().await.into_iter().sum();
+    println!("{} of {calls} calls, {} requests", ledger.total(), store.snapshot().round_trips);
+    assert!(ledger.total() * 100 >= calls * 90, "{} of {calls} calls", ledger.total());
+    assert!(ledger.excess(1_000, 100) <= 0.0);
 }

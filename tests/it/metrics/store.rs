@@ -2,10 +2,11 @@
 
 use super::scrape;
 use crate::distributed::failing::Failing;
+use std::process::Command;
 use std::time::Duration;
 use tokio::time::sleep;
 use tollgate::distributed::{MemoryStore, Outage, ReplyKind, StoreError};
-use tollgate::metrics::Meter;
+use tollgate::metrics::{INSTRUMENTS, Meter};
 use tollgate::{ConsumeError, Limiter, Quota};
 
 #[tokio::test(start_paused = true)]
@@ -113,4 +114,25 @@ async fn the_figures_of_all_keys_stores_are_published_together() {
     }
     let values = scrape(|| meter.publish());
     assert_eq!(values.counter("store_requests_total{key=users}"), 7);
+}
+
+/// The rules of docs/operations.md.
+#[test]
+fn the_alert_rules_of_the_runbook_are_valid_and_name_series_that_are_published() {
+    let page = include_str!("../../../docs/operations.md");
+    let rules = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let names = rules.match_indices("rate_limit_").map(|(start, _)| {
+        let end = |byte: char| !byte.is_ascii_lowercase() && byte != '_';
+        rules[start..].split(end).next().unwrap()
+    });
+    let names: Vec<&str> = names.collect();
+    let unknown = names.iter().filter(|name| !INSTRUMENTS.iter().any(|instrument| instrument.name == **name));
+    assert_eq!((names.len(), unknown.collect::<Vec<_>>()), (12, vec![]));
+    let file = std::env::temp_dir().join(format!("tollgate-{}-rules.yaml", std::process::id()));
+    std::fs::write(&file, rules).unwrap();
+    match Command::new("promtool").args(["check", "rules"]).arg(&file).output() {
+        Err(_) => eprintln!("promtool is not installed: NOT CHECKED"),
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+    }
+    std::fs::remove_file(&file).unwrap();
 }
