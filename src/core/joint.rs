@@ -26,7 +26,8 @@
 //!   saved above the burst is cut.
 //! * A member whose instant no clock can tell (an in-flight cap that is used up, a manual or a distributed quota, another
 //!   clock) holds the front from then on until its grant. If the front could go aside again, others could take its tokens
-//!   each time. While one instant is unknown, the members with known instants do not hold.
+//!   each time. While one instant is unknown, the members with known instants do not hold. Tokens of a store that complete
+//!   the claim stay with it until its grant, beyond what the node may keep unused: two stores answer at different instants.
 //! * A debt that was charged after the claim had arrived does not delay it: while a member holds the claim, it lends the
 //!   tokens of the debt to it. But tokens that are there already when the debt is charged, or that come in at once later,
 //!   pay the debt first; and with classes all do.

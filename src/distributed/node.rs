@@ -116,7 +116,7 @@ impl State {
             covered,
             ends,
             gate,
-            is_waiting: !self.queue.is_empty(),
+            is_waiting: self.queue.has_claims(),
             has_too_much,
             sent_away: planner.sent_away,
             in_vain_for: planner.in_vain_for(now),

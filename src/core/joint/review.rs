@@ -301,7 +301,7 @@ impl Members<'_> {
         if wakes.is_full() {
             return self.set_urgent(parts);
         }
-        // Tokens of a source that could not be kept any longer are gone.
+        // Tokens of a source that come in several pieces may not be kept.
         for (index, Locked { core, state, .. }) in &mut self.members {
             if !state.hold_front(&core.rovers, parts[*index].number) {
                 return self.set_urgent(parts);

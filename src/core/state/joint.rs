@@ -230,9 +230,6 @@ impl State {
             self.supply.note_hold(ticket, now);
         }
         self.supply.mint(now, Some(ticket));
-        if self.supply.has_external() && self.supply.scheduled(ticket).is_none_or(|at| at > now) {
-            self.supply.shed(ticket);
-        }
         Some(Step::Ended(Served::All))
     }
 

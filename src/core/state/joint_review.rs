@@ -99,7 +99,7 @@ impl State {
     }
 
     /// Holds this limiter for front `number`, which is due at the instant up to which it is served. Returns false if tokens of
-    /// a source could not be kept for it any longer.
+    /// a source are missing.
     pub(crate) fn hold_front(&mut self, rovers: &Rovers, number: u64) -> bool {
         let synced = self.supply.synced();
         let has_tokens = self.younger_debts(number) == 0 && !self.supply.has_external();
@@ -116,7 +116,7 @@ impl State {
         self.update_held(rovers);
         let ticket = self.front_ticket(rovers);
         self.supply.mint(synced, ticket);
-        !self.supply.has_external() || !ticket.is_some_and(|ticket| self.supply.falls_short(ticket, synced))
+        !ticket.is_some_and(|ticket| self.supply.lacks_external(ticket))
     }
 
     /// Why front `number` gets no tokens here, if it has to fail for that reason.

@@ -47,6 +47,11 @@ impl Supply {
             self.shed(ticket);
             return true;
         }
+        self.lacks_external(ticket)
+    }
+
+    /// Whether external tokens are missing for a front claim that ends at `ticket`.
+    pub(crate) fn lacks_external(&self, ticket: u64) -> bool {
         self.quotas.iter().any(|quota| quota.is_external() && ahead(ticket, quota.head) > 0)
     }
 

@@ -99,7 +99,7 @@ impl RefillPlanner {
         // Callers that do not wait find a token again only if the last one that is used is asked for at once.
         let least = u64::from(self.denies && view.banked > 0);
         let low = if is_low { 0 } else { low.max(least) };
-        if self.allowance == 0 {
+        if self.allowance == 0 && !view.is_waiting {
             return self.sleep(view, low, again.min(report_at));
         }
         let renewal = self.renews_at();

@@ -26,6 +26,7 @@ pub(crate) struct View {
     pub(crate) ends: Option<u64>,
     /// No waiter passes before this instant.
     pub(crate) gate: u64,
+    /// Whether a claim waits. A joint claim may keep tokens, which the store takes back from nodes that it knows only.
     pub(crate) is_waiting: bool,
     /// Tokens were promised beyond those that may be kept, and no claim waits for them; or a place is kept for none.
     pub(crate) has_too_much: bool,

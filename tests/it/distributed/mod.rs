@@ -12,6 +12,7 @@ mod distant;
 pub(crate) mod failing;
 mod fleet;
 mod fleets;
+mod joint;
 mod keeper;
 mod large;
 mod late;
