@@ -143,7 +143,12 @@ impl State {
         let leases = self.supply.quotas()[quota].source().and_then(|source| source.as_any().downcast_ref::<Leases>());
         let mut cover = self.cover(quota);
         let mut lack = view.lack;
+        let is_held_up = self.held().is_some_and(|held| held.joint_due.is_none_or(|at| at > soon));
         for (number, cost, debt_after) in self.claims_and_debts() {
+            if is_held_up && number > 0 {
+                // The joint claim waits for another limiter: the claims behind it would lose their tokens.
+                return wanted;
+            }
             let ticket = start.wrapping_add(cost);
             let wait = leases.and_then(|leases| leases.wait_of(number));
             let mut after = cover.clone();

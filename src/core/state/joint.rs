@@ -27,7 +27,7 @@ impl State {
 
     /// The joint claim that holds this limiter in front of all others.
     #[inline]
-    pub(super) fn held(&self) -> Option<&Front> {
+    pub(crate) fn held(&self) -> Option<&Front> {
         self.joint()?.held()
     }
 

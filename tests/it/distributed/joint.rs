@@ -9,40 +9,42 @@ use tollgate::distributed::MemoryStore;
 use tollgate::{Limiter, Quota, join};
 
 const RATE: u64 = 50;
+const NODES: usize = 4;
 
-/// Claims of two nodes: joint ones and, beside them, single ones of the kinds 1 and 2. Some have a short deadline, and some are
+/// Claims of some nodes: joint ones and, beside them, single ones of the kinds 1 and 2. Some have a short deadline, and some are
 /// dropped. Returns how many of the others failed, and the worst excess over both stores.
-async fn claim(latencies: [u64; 2], burst: u64, kinds: &[u8]) -> (usize, f64) {
+async fn claim(latencies: [u64; 2], burst: u64, most: u64, kinds: &[u8]) -> (usize, f64) {
     let stores = latencies.map(|latency| {
         let store = MemoryStore::new();
         store.set_latency(millis(latency));
         store
     });
     let quota = Quota::per_second(RATE).burst(burst);
-    let nodes = [0, 1].map(|_| stores.each_ref().map(|store| limiter(store, quota)));
+    let nodes = [0; NODES].map(|_| stores.each_ref().map(|store| limiter(store, quota)));
     let ledgers = [Ledger::default(), Ledger::default()];
     let mut tasks = JoinSet::new();
     for index in 0..90 {
-        let ([a, b], ledgers) = (nodes[index / 3 % 2].clone(), ledgers.clone());
+        let ([a, b], ledgers) = (nodes[index / 3 % NODES].clone(), ledgers.clone());
         let kind = kinds[index % kinds.len()];
+        let cost = 1 + index as u64 * 7 % most;
         tasks.spawn(async move {
-            sleep(millis(index as u64 % 7)).await;
-            let patience = if index % 10 == 9 { millis(30) } else { Duration::from_secs(20) };
+            sleep(millis(index as u64 * 37 % 500)).await;
+            let patience = if index % 10 == 9 { millis(30) } else { Duration::from_secs(60) };
             let claim = async {
                 let is_granted = match kind {
-                    0 => join([(&a, 1), (&b, 1)]).within(patience).await.is_ok(),
-                    1 => a.consume(1).within(patience).await.is_ok(),
-                    _ => b.consume(1).within(patience).await.is_ok(),
+                    0 => join([(&a, cost), (&b, 1 + most - cost)]).within(patience).await.is_ok(),
+                    1 => a.consume(cost).within(patience).await.is_ok(),
+                    _ => b.consume(1 + most - cost).within(patience).await.is_ok(),
                 };
                 let of_kind = |store: usize| kind == 0 || usize::from(kind) == store + 1;
                 ledgers
                     .iter()
                     .enumerate()
                     .filter(|(store, _)| is_granted && of_kind(*store))
-                    .for_each(|(_, it)| it.note(1));
+                    .for_each(|(store, it)| it.note(if store == 0 { cost } else { 1 + most - cost }));
                 is_granted
             };
-            let leaves_at = if index % 10 == 4 { millis(40) } else { Duration::from_secs(30) };
+            let leaves_at = if index % 10 == 4 { millis(40) } else { Duration::from_secs(70) };
             timeout(leaves_at, claim).await.unwrap_or(false) || index % 5 == 4
         });
     }
@@ -54,12 +56,12 @@ async fn claim(latencies: [u64; 2], burst: u64, kinds: &[u8]) -> (usize, f64) {
 #[tokio::test(start_paused = true)]
 async fn joint_claims_over_two_stores_are_granted_and_keep_the_law() {
     for latencies in [[0, 0], [1, 1], [10, 10], [0, 10], [10, 1]] {
-        for burst in [1, 5, 50] {
+        for (burst, cost) in [(1, 1), (5, 1), (50, 1), (12, 8)] {
             for kinds in [&[0][..], &[0, 1], &[0, 1, 2]] {
-                let (failed, excess) = claim(latencies, burst, kinds).await;
+                let (failed, excess) = claim(latencies, burst, cost, kinds).await;
                 let ways = 2 * latencies.into_iter().max().unwrap_or(0);
-                // Each of the two nodes keeps the tokens of one joint claim.
-                let most = 2.0 + (RATE * ways) as f64 / 1e3;
+                // Each node keeps the tokens of one joint claim.
+                let most = (NODES as u64 * cost) as f64 + (RATE * ways) as f64 / 1e3;
                 assert_eq!(failed, 0, "{latencies:?}, burst {burst}, kinds {kinds:?}");
                 assert!(excess <= most + 1e-6, "{latencies:?}, burst {burst}, kinds {kinds:?}: {excess} above {most}");
             }
