@@ -167,7 +167,7 @@ impl State {
                 }
                 if wanted.want == 0 {
                     (wanted.claim, wanted.first) = (number, need);
-                    wanted.age = wait.map_or(0, |wait| view.now.saturating_sub(wait.since));
+                    wanted.age = wait.map_or(view.in_vain_for, |wait| view.now.saturating_sub(wait.since));
                 }
                 wanted.useful = wanted.useful.max(wait.map_or(u64::MAX, |wait| wait.until).saturating_sub(view.now));
                 wanted.want += need;

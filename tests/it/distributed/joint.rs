@@ -56,7 +56,7 @@ async fn claim(latencies: [u64; 2], burst: u64, most: u64, kinds: &[u8]) -> (usi
 #[tokio::test(start_paused = true)]
 async fn joint_claims_over_two_stores_are_granted_and_keep_the_law() {
     for latencies in [[0, 0], [1, 1], [10, 10], [0, 10], [10, 1]] {
-        for (burst, cost) in [(1, 1), (5, 1), (50, 1), (12, 8)] {
+        for (burst, cost) in [(1, 1), (5, 1), (50, 1), (12, 8), (38, 37)] {
             for kinds in [&[0][..], &[0, 1], &[0, 1, 2]] {
                 let (failed, excess) = claim(latencies, burst, cost, kinds).await;
                 let ways = 2 * latencies.into_iter().max().unwrap_or(0);
