@@ -1,12 +1,12 @@
-//! Fleets of real processes that share one quota, and beside them, in the same seconds, processes that ask with one script of GCRA
-//! (the generic cell rate algorithm) for each call. The checker is outside of them: it adds up the instants of all grants.
+//! Fleets of processes that share one quota, and beside them, in the same seconds, processes that send a script of GCRA
+//! (`gcra.lua`) for each call. They report the instants of their grants to this program, which checks the rate law over all.
 //!
 //! ```text
 //! cargo bench -p tollgate-redis --bench fleet                  # 20 seconds for each row, on Redis
 //! cargo bench -p tollgate-redis --bench fleet -- 60 postgres   # a minute each, on PostgreSQL; GCRA stays on Redis
 //! ```
 //!
-//! It starts the servers. A process that cannot run in time makes a row worse, so the machine must be idle.
+//! This program starts the servers. A process that cannot run in time makes a row worse, so the machine must be idle.
 
 #[path = "../../tollgate-postgres/tests/it/server.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
@@ -27,16 +27,7 @@ use tollgate_redis::RedisStore;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// The instant at which the bucket is full again, in microseconds, is the value of the key.
-const GCRA: &str = "
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local interval, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
-local full = math.max(now, tonumber(redis.call('GET', KEYS[1]) or now)) + interval
-if full - now > interval * burst then return 0 end
-redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil((full - now) / 1000))
-return 1
-";
+const GCRA: &str = include_str!("gcra.lua");
 
 /// How a node makes a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,9 +36,9 @@ enum How {
     Within(u64),
     /// The caller gives up by itself after so many milliseconds.
     Timeout(u64),
-    /// Waits not at all.
+    /// Does not wait.
     Try,
-    /// One call with GCRA.
+    /// Sends the script.
     Gcra,
 }
 
@@ -59,7 +50,7 @@ struct Row {
     rate: u64,
     burst: u64,
     how: How,
-    /// Callers that wait for as long as it takes, in one more node.
+    /// The number of callers in one more node; they wait for as long as it takes.
     batch: usize,
 }
 
@@ -96,7 +87,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_micros() as u64
 }
 
-/// Where the calls of a process are decided.
+/// What decides the calls of a process.
 enum Quotas {
     Limiter(Limiter, Box<dyn Fn() -> u64 + Send + Sync>),
     Gcra(MultiplexedConnection, Script, u64, u64),

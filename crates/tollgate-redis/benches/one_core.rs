@@ -1,5 +1,5 @@
 //! What one core of Redis serves: one busy quota, 10,000 keys of which few are busy, and keys with a single call. Beside each
-//! the same calls with one script of GCRA (the generic cell rate algorithm) per call.
+//! the same calls with one script of GCRA (`gcra.lua`) per call.
 //!
 //! ```text
 //! cargo bench -p tollgate-redis --bench one_core          # 2 seconds for each line
@@ -30,16 +30,7 @@ const KEYS: u64 = 10_000;
 const BUSY: (u64, u64) = (1_000_000, 100_000);
 const KEY: (u64, u64) = (200, 20);
 
-/// The instant at which the bucket is full again, in microseconds, is the value of the key.
-const GCRA: &str = "
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local interval, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
-local full = math.max(now, tonumber(redis.call('GET', KEYS[1]) or now)) + interval
-if full - now > interval * burst then return 0 end
-redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil((full - now) / 1000))
-return 1
-";
+const GCRA: &str = include_str!("gcra.lua");
 
 #[derive(Clone, Copy)]
 enum Case {
