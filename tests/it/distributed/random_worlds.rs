@@ -9,19 +9,27 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{Class, Limiter, Quota, Share};
+use tollgate::{AnyLimiter, AsLimiter, Class, Limiter, Quota, Share};
 
 fn secs(secs: f64) -> Duration {
     Duration::from_secs_f64(secs)
 }
-
-type Settle<'a> = Box<dyn FnMut(u64) + Send + 'a>;
 
 #[derive(Clone)]
 struct Node {
     limiter: Limiter,
     classes: Vec<Class>,
     link: Option<Link>,
+}
+
+impl Node {
+    /// The class that `choose` takes of so many; the limiter if there are none.
+    fn any(&self, choose: impl FnOnce(usize) -> usize) -> AnyLimiter {
+        match &self.classes[..] {
+            [] => self.limiter.clone().into(),
+            classes => classes[choose(classes.len())].clone().into(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +74,7 @@ impl World {
     fn node(&self, store: &MemoryStore, seed: u64) -> Node {
         let quota = Quota::per_second(self.rate).burst(self.burst);
         let distant = Distant::new(store, millis(self.latency), seed);
-        let is_plain = self.classes;
-        let (builder, link) = if is_plain {
+        let (builder, link) = if self.classes {
             (Limiter::builder().quota(quota).distributed(store.clone()), None)
         } else if self.crashes {
             let link = Link::to(store, Outage::Wait);
@@ -97,67 +104,50 @@ impl World {
         let wrong = Arc::new(Mutex::new(Vec::new()));
         let load = (self.nodes as u64 * self.callers * self.most + 3 * self.burst) as f64 / self.rate as f64;
         let bound = secs(3.0 * load + 10.0);
+        let start = |node: &Node, number: u64| {
+            let call = |c| self.call(node.clone(), c + 100 * number, end, bound, ledger.clone(), wrong.clone());
+            (0..self.callers).map(call).map(tokio::spawn).collect::<Vec<_>>()
+        };
         let mut nodes: Vec<Node> = (0..self.nodes).map(|i| self.node(&store, self.seed * 100 + i as u64)).collect();
-        let mut tasks = Vec::new();
-        for (i, node) in nodes.iter().enumerate() {
-            let callers: Vec<_> = (0..self.callers)
-                .map(|c| {
-                    tokio::spawn(self.call(node.clone(), c + 100 * i as u64, end, bound, ledger.clone(), wrong.clone()))
-                })
-                .collect();
-            tasks.push(callers);
-        }
+        let mut tasks: Vec<_> = (0..).zip(&nodes).map(|(i, node)| start(node, i)).collect();
         let mut made = 1000;
         while Instant::now() < end {
             sleep(time.mul_f64(0.05 + 0.2 * random.f64())).await;
             let i = random.usize(..nodes.len());
             made += 1;
             match random.u32(..4) {
-                0 if self.crashes && !self.classes => {
-                    nodes[i].link.as_ref().unwrap().cut(Cut::Silent);
-                    tasks[i].iter().for_each(|task| task.abort());
-                    nodes[i] = self.node(&store, made);
-                }
-                1 => {
-                    tasks[i].iter().for_each(|task| task.abort());
-                    nodes[i] = self.node(&store, made);
-                }
+                0 if self.crashes && !self.classes => nodes[i].link.as_ref().unwrap().cut(Cut::Silent),
+                1 => {}
                 2 if self.steps => {
                     store.step_clock([-3_000_000, 3_000_000, -100_000, -60_000_000][random.usize(..4)]);
                     continue;
                 }
                 _ => continue,
             }
-            tasks[i] = (0..self.callers)
-                .map(|c| {
-                    tokio::spawn(self.call(nodes[i].clone(), c + 100 * made, end, bound, ledger.clone(), wrong.clone()))
-                })
-                .collect();
+            tasks[i].iter().for_each(|task| task.abort());
+            nodes[i] = self.node(&store, made);
+            tasks[i] = start(&nodes[i], made);
         }
         sleep_until(end).await;
         tasks.iter().flatten().for_each(|task| task.abort());
         let begun = Instant::now();
         let mut last = Vec::new();
         for node in &nodes {
-            let (node, cost) = (node.clone(), random.u64(1..=self.most));
+            let (limiter, cost) = (node.any(|_| 0), random.u64(1..=self.most));
             let ledger = ledger.clone();
             last.push(tokio::spawn(async move {
-                if let Some(class) = node.classes.first() {
-                    class.wait(cost).await
-                } else {
-                    node.limiter.wait(cost).await
-                }
-                .unwrap();
+                drop(limiter.consume_owned(cost).await.unwrap());
                 ledger.note(cost);
-                cost
             }));
         }
         let due = secs((self.nodes as u64 * self.most + 2 * self.burst) as f64 / self.rate as f64 + 12.0)
             + time / 4 * u32::from(self.crashes);
         for (i, one) in last.into_iter().enumerate() {
-            if timeout(secs(1e6), one).await.is_err() {
-                wrong.lock().unwrap().push(format!("node {i} hangs"));
-            } else if begun.elapsed() > due {
+            match timeout(secs(1e6), one).await {
+                Err(_) => wrong.lock().unwrap().push(format!("node {i} hangs")),
+                Ok(served) => served.unwrap(),
+            }
+            if begun.elapsed() > due {
                 wrong.lock().unwrap().push(format!("node {i} took {:?} of {due:?}", begun.elapsed()));
             }
         }
@@ -185,63 +175,31 @@ impl World {
         let fills = (self.burst as f64 / self.rate as f64).max(0.05);
         while Instant::now() < end {
             let cost = random.u64(1..=self.most);
-            let class = (!node.classes.is_empty()).then(|| &node.classes[random.usize(..node.classes.len())]);
+            let limiter = node.any(|classes| random.usize(..classes));
             let allowed = secs(3.0 * fills * random.f64() * random.f64());
-            let wait = || async {
-                match class {
-                    Some(class) => class
-                        .consume(cost)
-                        .await
-                        .map(|mut grant| Box::new(move |cost| grant.settle(cost)) as Settle<'_>),
-                    None => node
-                        .limiter
-                        .consume(cost)
-                        .await
-                        .map(|mut grant| Box::new(move |cost| grant.settle(cost)) as Settle<'_>),
-                }
-            };
+            let consume = || limiter.clone().consume_owned(cost);
             let asked = Instant::now();
             let what = if random.u32(..10) < self.patient { 0 } else { random.u32(1..8) };
             match what {
                 0 => {
-                    let answer = timeout(bound * 4, wait()).await;
-                    let Ok(answer) = answer else {
+                    let Ok(answer) = timeout(bound * 4, consume()).await else {
                         wrong.lock().unwrap().push(format!("caller {seed} waits for {cost} for {:?}", asked.elapsed()));
                         return;
                     };
-                    let Ok(mut settle) = answer else { return };
+                    let Ok(mut grant) = answer else { return };
                     ledger.note(cost);
                     if asked.elapsed() > bound {
                         wrong.lock().unwrap().push(format!("caller {seed} waited {:?} of {bound:?}", asked.elapsed()));
                     }
                     if random.u32(..8) == 0 {
-                        settle(cost + random.u64(..3).min(self.burst / 4));
+                        grant.settle(cost + random.u64(..3).min(self.burst / 4));
                     }
                 }
-                1 | 2 => {
-                    if timeout(allowed, wait()).await.is_ok_and(|it| it.is_ok()) {
-                        ledger.note(cost);
-                    }
-                }
-                3 | 4 => {
-                    let answer = match class {
-                        Some(class) => class.wait(cost).within(allowed).await.is_ok(),
-                        None => node.limiter.wait(cost).within(allowed).await.is_ok(),
-                    };
-                    if answer {
-                        ledger.note(cost);
-                    }
-                }
-                5 => {
-                    let is_ok = match class {
-                        Some(class) => class.try_acquire(cost).is_ok(),
-                        None => node.limiter.try_acquire(cost).is_ok(),
-                    };
-                    if is_ok {
-                        ledger.note(cost);
-                    }
-                }
-                6 if class.is_none() => {
+                1 | 2 if timeout(allowed, consume()).await.is_ok_and(|it| it.is_ok()) => ledger.note(cost),
+                3 | 4 if consume().within(allowed).await.is_ok() => ledger.note(cost),
+                5 if limiter.clone().try_acquire_owned(cost).is_ok() => ledger.note(cost),
+                1..=5 => {}
+                6 if node.classes.is_empty() => {
                     let joint = tollgate::join([(&node.limiter, cost), (&other, 1)]);
                     if timeout(allowed, joint).await.is_ok_and(|it| it.is_ok()) {
                         ledger.note(cost);
@@ -258,7 +216,7 @@ impl World {
     }
 }
 
-/// World 2 planned requests without end while a joint claim held its queue.
+/// In world 2, a node planned requests without end while a joint claim held its queue.
 #[tokio::test(start_paused = true)]
 async fn random_worlds_keep_the_law_and_lose_no_claim() {
     for seed in 0..30 {
