@@ -227,7 +227,7 @@ mod class;
 pub mod clock;
 mod consume;
 #[cfg_attr(
-    not(all(feature = "keyed", feature = "distributed", feature = "io", feature = "metrics", feature = "state")),
+    not(all(feature = "keyed", feature = "distributed", feature = "metrics", feature = "state")),
     allow(dead_code, reason = "compiled alike in every feature set, so some builds call only a part of it")
 )]
 mod core;
