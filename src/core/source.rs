@@ -95,7 +95,8 @@ pub(crate) trait Source: Debug + Send {
     /// those minted up to `head`.
     fn is_low(&self, claims: u64, head: u64, is_waiting: bool) -> bool;
 
-    /// Whether the task has to look as soon as tokens are low, and not at the next call: callers do not wait.
+    /// Whether a grant after which tokens are low has to wake the task, because callers do not wait: the next one would be
+    /// refused.
     fn is_urgent(&self) -> bool;
 
     /// Whether the task knows that the front `claim` has no instant at which it passes.

@@ -219,7 +219,7 @@ impl RefillPlanner {
     pub(crate) fn record_answer(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, elapsed: u64) -> bool {
         let sent = now.saturating_sub(elapsed);
         let is_lost = self.incarnation.is_lost(answer, sent);
-        // Also a node that leaves, if its request was carried out before and the answer was lost.
+        // The store forgets a node that is silent for long, and one that leaves: a repeat of its final request finds it gone.
         let is_forgotten = answer.before == 0 && (sent >= self.until || ask.leave);
         let is_sound = !is_lost && (answer.before == self.acked || is_forgotten) || answer.before == ask.number;
         self.has_leapt = answer.before == 0 && self.incarnation.has_leapt(answer, now);

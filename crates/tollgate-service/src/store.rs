@@ -77,7 +77,7 @@ impl SharedStore {
         Err(unusable(&"this program was built without PostgreSQL: build it with --features postgres"))
     }
 
-    /// Returns why instances cannot share a rule.
+    /// Returns why instances cannot share a rule; `None` if they can.
     pub fn refuses(terms: &Terms) -> Option<String> {
         if terms.classes.is_some() {
             return Some("values that share a limit by weight cannot be shared: remove `classes`".to_owned());

@@ -38,7 +38,7 @@ impl State {
         self.role.has_source()
     }
 
-    /// The waker of the source's task, if it has to look right after a grant of the fast path.
+    /// The waker of the source's task, if a grant of the fast path has to wake it.
     #[cold]
     pub(crate) fn waker_after_grant(&mut self, rovers: &Rovers) -> Option<Waker> {
         let is_urgent = self.supply.source().is_some_and(|(_, source)| source.is_urgent());

@@ -26,7 +26,8 @@ pub(crate) struct View {
     pub(crate) ends: Option<u64>,
     /// No waiter passes before this instant.
     pub(crate) gate: u64,
-    /// Whether a claim waits. A joint claim may keep tokens, which the store takes back from nodes that it knows only.
+    /// Whether a claim waits: then the node asks from time to time, so that the store does not forget it. A joint claim may
+    /// keep tokens meanwhile, which a forgotten node could not return.
     pub(crate) is_waiting: bool,
     /// Tokens were promised beyond those that may be kept, and no claim waits for them; or a place is kept for none.
     pub(crate) has_too_much: bool,
@@ -53,7 +54,8 @@ pub(crate) struct SentAway {
 pub(crate) struct Wanted {
     /// Whole claims.
     pub(crate) want: u64,
-    /// The number of the first of them (0 with classes), what it lacks, and how long it has waited.
+    /// The number of the first of them (0 with classes), what it lacks, and how long it has waited. For a joint claim, how
+    /// long the node has asked in vain.
     pub(crate) claim: u64,
     pub(crate) first: u64,
     pub(crate) age: u64,

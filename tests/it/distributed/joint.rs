@@ -52,7 +52,7 @@ async fn claim(latencies: [u64; 2], burst: u64, most: u64, kinds: &[u8]) -> (usi
     (failed, ledgers.iter().map(|ledger| ledger.excess(RATE, burst)).fold(f64::MIN, f64::max))
 }
 
-/// Each member lost its tokens at the instant at which they came, because the other one had none then.
+/// Before, each limiter lost the tokens of a joint claim at the instant at which they came, because the other one had none then.
 #[tokio::test(start_paused = true)]
 async fn joint_claims_over_two_stores_are_granted_and_keep_the_law() {
     for latencies in [[0, 0], [1, 1], [10, 10], [0, 10], [10, 1]] {
@@ -69,7 +69,7 @@ async fn joint_claims_over_two_stores_are_granted_and_keep_the_law() {
     }
 }
 
-/// Its tokens were lost.
+/// Before, the claim lost its tokens at the instant at which they came.
 #[tokio::test(start_paused = true)]
 async fn a_joint_claim_that_waits_for_another_limiter_keeps_its_own_tokens_only_and_returns_them() {
     let (_store, [one, two]) = nodes(Quota::per_day(1).burst(10));
