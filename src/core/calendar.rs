@@ -71,6 +71,11 @@ impl CalendarTime {
         self.begun_at
     }
 
+    /// These periods, of which the current one began at `at` if it began earlier.
+    pub(crate) fn begun_from(self, at: u64) -> Self {
+        Self { begun_at: self.begun_at.max(at), ..self }
+    }
+
     /// Continues in another process, where the period that begins at `next` on the wall clock was the next one.
     pub(crate) fn restore(&mut self, next: u64) {
         self.next = self.calendar.number(self.length, next);

@@ -162,7 +162,7 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
     }
     let levels_of = |rates: &Rates| {
         let schedules = supply.quotas();
-        catch_up(rates, schedules);
+        catch_up(rates, supply);
         rates.of_parts(supply.synced(), |index| (ahead(schedules[index].head, tail), schedules[index].fraction()))
     };
     let mut levels = if supply.quotas().iter().map(|schedule| schedule.quota).eq(rates.quotas.iter()) {
@@ -179,7 +179,7 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
 /// The levels of `live` under `rates`, as they would be if all waiters had left.
 pub(super) fn saved(live: &Core, rates: &Rates) -> Levels {
     let (saved, at) = live.with(|state, rovers, _| {
-        catch_up(rates, state.supply.quotas());
+        catch_up(rates, &state.supply);
         (state.saved(rovers), state.supply.synced())
     });
     let saved = saved.expect("no quota of a key is distributed here");
@@ -190,10 +190,10 @@ pub(super) fn saved(live: &Core, rates: &Rates) -> Levels {
 }
 
 /// The periods of calendar quotas that a live entry was the first to find begun have begun for all keys.
-fn catch_up(rates: &Rates, schedules: &[Schedule]) {
-    for (rate, schedule) in rates.iter().zip(schedules) {
+fn catch_up(rates: &Rates, supply: &Supply) {
+    for (rate, schedule) in rates.iter().zip(supply.quotas()) {
         if let (Some(periods), Some(calendar)) = (&rate.periods, schedule.calendar()) {
-            periods.catch_up(calendar, schedule.next_period());
+            periods.catch_up(calendar, schedule.next_period(), supply.synced());
         }
     }
 }

@@ -94,11 +94,13 @@ impl Periods {
         self.at(at, |state| (state.calendar.clone(), state.next))
     }
 
-    /// A live entry may have been the first to find that a period has begun.
-    pub(super) fn catch_up(&self, live: &CalendarTime, next: u64) {
+    /// A live entry that has been served up to `at` may have been the first to find that a period has begun.
+    pub(super) fn catch_up(&self, live: &CalendarTime, next: u64, at: u64) {
         let mut state = self.state.lock();
         if live.periods() > state.calendar.periods() {
-            *state = State { calendar: live.clone(), next };
+            // Calls for other keys have relied on the last look.
+            let relied_on = state.calendar.fresh_until(state.next).min(at);
+            *state = State { calendar: live.clone().begun_from(relied_on), next };
             self.show(&state);
         }
     }

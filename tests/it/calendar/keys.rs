@@ -74,3 +74,32 @@ fn each_key_can_have_a_calendar_of_its_own() {
     clock.advance(HOUR);
     assert_eq!([1, 2, 3].map(|key| keyed.available(&key)), [10; 3]);
 }
+
+/// The wall clock is set over midnight, and a key that waits finds that first.
+#[tokio::test(start_paused = true)]
+async fn a_period_that_one_key_finds_begins_after_the_grants_of_the_others() {
+    let minute = Quota::per_minute(60_000);
+    let all: [Quotas; 2] = [day().into(), [minute, day(), minute].into_iter().collect()];
+    for quotas in all {
+        let clock = evening();
+        let keyed = KeyedLimiter::<u8>::builder().quotas(quotas).clock(clock.clone()).shards(1).build().unwrap();
+        let (mut driver, _all) = (spawn(keyed.replenisher()), keyed.try_acquire(&2, 10).unwrap());
+        let mut waiting = spawn(keyed.consume(&2, 4));
+        assert!(driver.poll().is_pending() && waiting.poll().is_pending());
+        clock.advance(HOUR / 120);
+        let mut old = keyed.try_acquire(&1, 10).unwrap();
+        clock.set_wall(clock.wall() + 24 * HOUR);
+        clock.advance(HOUR / 100);
+        assert!(driver.poll().is_pending() && waiting.poll().is_ready());
+        drop(waiting);
+        // The driver forgets the live entry before any call reads the wall clock.
+        for _ in 0..2 {
+            clock.advance(HOUR / 3_600);
+            assert!(driver.poll().is_pending());
+        }
+        assert_eq!([1, 2].map(|key| keyed.available(&key)), [10, 6]);
+        drop(keyed.try_acquire(&1, 6).unwrap());
+        old.settle(&1, 0);
+        assert_eq!(keyed.available(&1), 4, "yesterday's tokens");
+    }
+}
