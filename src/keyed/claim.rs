@@ -1,8 +1,7 @@
 //! The futures that wait for tokens of a key.
 //!
-//! A claim that finds its tokens never waits. Otherwise it becomes a [`Claim`] in the queue of the core that serves the
-//! key, with all the guarantees of that type: the key's live entry or, if the limiter is distributed, the key's limiter
-//! on this node. While it waits there, it holds that core.
+//! A claim that finds its tokens never waits. Otherwise it becomes a [`Claim`] in the queue of the key's live entry, with all
+//! the guarantees of that type. While it waits there, it holds that entry.
 
 use super::ToKey;
 use super::grant::{Granted, KeyedGrant, OwnedKeyedGrant};

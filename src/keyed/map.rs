@@ -9,7 +9,7 @@
 //!    2.
 //!
 //! At most one shard is locked at a time, and no user code but `Eq`, `Hash` and `Clone` of keys runs under its lock
-//! (see [`shard`](super::shard)). The calls themselves are in `map/`.
+//! (see [`shard`](super::shard)). The calls are in `map/` and `limiter/`.
 
 mod changes;
 mod taking;

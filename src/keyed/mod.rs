@@ -24,7 +24,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | public types: documentation and checks |
+//! | `limiter.rs`, `limiter/` | the public methods, and what they do to the levels or the live entry of a key |
+//! | `builder.rs`, `builder/`, `snapshot.rs`, `entries.rs` | builds a limiter; shows its state |
 //! | `as_keyed_limiter.rs` | the trait by which adapters take keyed limiters |
 //! | `claim.rs`, `grant.rs`, `key_ref.rs`, `to_key.rs` | the futures and the grants that callers hold, and their keys |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
