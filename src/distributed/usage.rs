@@ -24,8 +24,9 @@ struct ClassUsage {
     waited: u64,
     /// What it was served in a share time, on average over time.
     average: f64,
-    /// What it was served in a share time, on average over the measurements, with the part of the time in which claims waited. A busy class is measured
-    /// more often, so it is above the average over time: few callers that come again at once ask for more than they use.
+    /// What it was served in a share time, on average over the measurements, and (`waits`) the part of the time in which
+    /// claims waited. A busy class is measured more often, so this is above the average over time: few callers that come
+    /// again at once ask for more than they use.
     recent: f64,
     waits: f64,
     /// What was last reported that it needs in a share time, if that is what it is served.

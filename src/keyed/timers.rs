@@ -1,4 +1,4 @@
-//! Jobs by due instant.
+//! The jobs of a driver, by the instants at which they are due.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_taken_at_their_instant_and_not_before() {
+    fn jobs_are_taken_at_their_instant_and_not_before() {
         let mut timers = Timers::new();
         let instants = [5, 0, 1 << 20, (1 << 20) + 7, (1 << 20) - 1, 90 << 20, u64::MAX, 5];
         instants.iter().for_each(|&at| timers.add(at, at));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_entries_are_not_taken() {
+    fn removed_jobs_are_not_taken() {
         let mut timers = Timers::new();
         (0..1_000_u64).for_each(|n| timers.add(n << 17, n));
         timers.retain(|n| n % 3 == 0);

@@ -89,7 +89,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
             return Ok(here);
         }
         let (map, store_name) = (&self.map, self.name()?);
-        let _terms = self.terms()?;
+        // A bad quota is the error even if the map is full.
+        self.terms()?;
         let full = ConfigError::TooManyKeys { most: map.shards.most() };
         if !must && map.shards.limiters() >= map.shards.most() && !map.tidy_out_of_turn() {
             return Err(full);

@@ -13,6 +13,7 @@ use tollgate::Quota;
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 const MOST_WEIGHT: u32 = 1_000_000;
 
+/// Reads the fields that name a rule and the rules that it replaces.
 pub(super) fn names(limit: &Fields<'_>, terms: &mut Terms, problems: &mut Vec<Problem>) {
     if let Some(name) = limit.text("name", problems) {
         terms.name = name.to_owned();
@@ -83,6 +84,7 @@ fn classes(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Classes {
     Classes { weights, others }
 }
 
+/// Reads one limit of a rule that has so many. `burst`, `sliding` and `time_zone` may be beside it.
 pub(super) fn limit(
     limit: &Fields<'_>,
     beside: &Fields<'_>,
