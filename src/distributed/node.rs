@@ -117,6 +117,7 @@ impl State {
             ends,
             gate,
             is_waiting: self.queue.has_claims(),
+            keeps: self.held().is_some() && ahead(covered, rovers.tail()) > 0,
             has_too_much,
             sent_away: planner.sent_away,
             in_vain_for: planner.in_vain_for(now),

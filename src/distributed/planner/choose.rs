@@ -53,7 +53,8 @@ impl RefillPlanner {
         due = due.max(self.resumes_at()).max(self.retry_at);
         let is_resting = self.resumes_at() > view.now;
         let renewal = if is_resting { self.looks_again_at() } else { self.renews_at() };
-        let renews = (self.allowance > 0 || self.accounts.is_some()) && renewal <= view.now;
+        let is_known = self.allowance > 0 || self.accounts.is_some() || view.keeps;
+        let renews = is_known && renewal <= view.now;
         if due <= view.now || renews && view.gate <= view.now && !is_resting {
             let claims = waiting(self.share());
             if claims.want > 0 {
@@ -67,11 +68,10 @@ impl RefillPlanner {
             due = view.now.saturating_add(lead_time);
             self.low = Some(view.covered.wrapping_add(view.lack));
         }
-        match self.allowance {
-            _ if renews => self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on),
-            0 if self.accounts.is_none() => Plan::Sleep(due),
-            _ => Plan::Sleep(due.min(renewal)),
+        if renews {
+            return self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on);
         }
+        Plan::Sleep(if is_known { due.min(renewal) } else { due })
     }
 
     /// The plan while no caller waits: tokens for callers to come, and reports.
@@ -99,7 +99,7 @@ impl RefillPlanner {
         // Callers that do not wait find a token again only if the last one that is used is asked for at once.
         let least = u64::from(self.denies && view.banked > 0);
         let low = if is_low { 0 } else { low.max(least) };
-        if self.allowance == 0 && !view.is_waiting {
+        if self.allowance == 0 && !view.keeps {
             return self.sleep(view, low, again.min(report_at));
         }
         let renewal = self.renews_at();

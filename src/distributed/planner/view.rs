@@ -26,9 +26,9 @@ pub(crate) struct View {
     pub(crate) ends: Option<u64>,
     /// No waiter passes before this instant.
     pub(crate) gate: u64,
-    /// Whether a claim waits: then the node asks from time to time, so that the store does not forget it. A joint claim may
-    /// keep tokens meanwhile, which a forgotten node could not return.
     pub(crate) is_waiting: bool,
+    /// Whether a joint claim keeps tokens: the store takes them back from a node that it knows only.
+    pub(crate) keeps: bool,
     /// Tokens were promised beyond those that may be kept, and no claim waits for them; or a place is kept for none.
     pub(crate) has_too_much: bool,
     /// See [`RefillPlanner`](super::RefillPlanner).

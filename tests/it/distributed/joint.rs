@@ -69,19 +69,21 @@ async fn joint_claims_over_two_stores_are_granted_and_keep_the_law() {
     }
 }
 
-/// Before, the claim lost its tokens at the instant at which they came.
+/// Before, the claim lost its tokens at the instant at which they came; with a claim behind it, when both left.
 #[tokio::test(start_paused = true)]
 async fn a_joint_claim_that_waits_for_another_limiter_keeps_its_own_tokens_only_and_returns_them() {
-    let (_store, [one, two]) = nodes(Quota::per_day(1).burst(10));
-    let never = Limiter::builder().quota(Quota::per_day(1).initial(0)).build().unwrap();
-    let joint = tokio::spawn({
-        let one = one.clone();
-        async move { join([(&one, 4), (&never, 1)]).await.map(drop) }
-    });
-    sleep(millis(5_000)).await;
-    drop(timeout(millis(1_000), two.consume(6)).await.expect("the others are there").unwrap());
-    let mut last = tokio_test::task::spawn(two.consume(4));
-    assert!(timeout(millis(5_000), &mut last).await.is_err(), "the joint claim keeps four");
-    joint.abort();
-    drop(timeout(millis(5_000), last).await.expect("they return").unwrap());
+    for is_followed in [false, true] {
+        let (_store, [one, two]) = nodes(Quota::per_day(1).burst(10));
+        let never = Limiter::builder().quota(Quota::per_day(1).initial(0)).build().unwrap();
+        let mut joint = tokio_test::task::spawn(join([(&one, 4), (&never, 1)]));
+        assert!(joint.poll().is_pending());
+        let mut behind = is_followed.then(|| tokio_test::task::spawn(one.consume(1)));
+        behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
+        sleep(millis(5_000)).await;
+        drop(timeout(millis(1_000), two.consume(6)).await.expect("the others are there").unwrap());
+        let mut last = tokio_test::task::spawn(two.consume(4));
+        assert!(timeout(millis(5_000), &mut last).await.is_err(), "the joint claim keeps four");
+        drop((joint, behind));
+        drop(timeout(millis(5_000), last).await.expect("they return").unwrap());
+    }
 }
