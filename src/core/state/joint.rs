@@ -160,7 +160,7 @@ impl State {
         let Some(number) = self.joint().and_then(|fronts| fronts.held) else { return false };
         let (due, synced) = (self.front_due(rovers, number), self.supply.synced());
         let Some(cost) = self.held().map(|front| front.cost) else { return false };
-        if self.closed || self.cut_off(self.base(rovers).wrapping_add(cost)).is_some() {
+        if self.closed || self.source_refusal(0, cost, self.base(rovers).wrapping_add(cost)).is_some() {
             return true;
         }
         let Some(front) = self.joint_mut().and_then(|fronts| fronts.get_mut(number)) else { return false };

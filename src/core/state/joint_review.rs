@@ -122,7 +122,7 @@ impl State {
     /// Why front `number` gets no tokens here, if it has to fail for that reason.
     pub(crate) fn refuses_front(&self, rovers: &Rovers, number: u64) -> Option<Outcome> {
         let front = self.joint()?.get(number).filter(|front| front.has_turn)?;
-        self.cut_off(self.base(rovers).wrapping_add(front.cost)).map(Outcome::CutOff)
+        self.source_refusal(0, front.cost, self.base(rovers).wrapping_add(front.cost))
     }
 
     /// Serves this limiter up to `at`, for a review of the front `number`.

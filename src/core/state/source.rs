@@ -114,8 +114,9 @@ impl State {
         source.cut_off().filter(|_| self.supply.quotas()[quota].reached(ticket).is_none())
     }
 
-    /// The reason why what is in service, up to `ticket`, is turned away, if no tokens are promised to it.
-    pub(super) fn source_refusal(&self, ticket: u64) -> Option<Outcome> {
+    /// The reason why a claim of `cost` tokens that ends at `ticket` is turned away, if no tokens are promised to it. A joint claim
+    /// has the number 0.
+    pub(super) fn source_refusal(&self, number: u64, cost: u64, ticket: u64) -> Option<Outcome> {
         let (quota, source) = self.supply.source()?;
         if self.supply.quotas()[quota].reached(ticket).is_some() {
             return None;
@@ -123,13 +124,12 @@ impl State {
         if let Some(why) = source.cut_off() {
             return Some(Outcome::CutOff(why));
         }
-        let front = self.queue.front()?;
-        let (cost, most) = (front.cost, source.most_claimed());
+        let most = source.most_claimed();
         if cost > most {
             return Some(Outcome::TooLarge { cost, most });
         }
         let lacks = ahead(ticket, self.supply.quotas()[quota].head).max(0) as u64;
-        let (estimate, allowed) = source.too_late(front.number, lacks)?;
+        let (estimate, allowed) = source.too_late(number, lacks)?;
         let (by, name) = (Bound::Quota(quota), self.quota_name(Bound::Quota(quota)));
         Some(Outcome::TooLate { estimate, allowed, by, name })
     }

@@ -138,7 +138,11 @@ impl State {
         if self.closed && (PLAIN || !self.role.has_classes()) {
             return ticket.map(|_| Outcome::Closed);
         }
-        if PLAIN || !self.role.has_source() { None } else { self.source_refusal(ticket?) }
+        if PLAIN || !self.role.has_source() {
+            return None;
+        }
+        let (number, cost) = self.queue.front().map_or((0, 0), |front| (front.number, front.cost));
+        self.source_refusal(number, cost, ticket?)
     }
 
     /// Turns what is in service away.

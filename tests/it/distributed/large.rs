@@ -6,7 +6,7 @@ use super::nodes::{Habits, behave, limiter, millis, nodes};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{LeaseRequest, MemoryStore, Outage, QuotaTerms};
-use tollgate::{Bound, ConsumeError, Limiter, Quota};
+use tollgate::{Bound, ConsumeError, JoinError, Limiter, Quota, join};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_above_the_burst_is_too_large() {
@@ -47,17 +47,24 @@ async fn the_largest_claim_when_cancelled_delays_others_by_nothing() {
     assert!(began.elapsed() <= millis(1_000), "{:?}", began.elapsed());
 }
 
-/// A claim that waits is told of a newer quota with a smaller burst.
+/// Claims that wait are told of a newer quota with a smaller burst. A joint claim held up its node for ever.
 #[tokio::test(start_paused = true)]
 async fn a_claim_above_a_newer_burst_is_turned_away() {
     let store = MemoryStore::new();
     let node = limiter(&store, Quota::per_second(1).burst(10).initial(0));
-    let waiting = tokio::spawn(async move { node.wait(10).await });
+    let other = Limiter::new(Quota::per_second(1)).unwrap();
+    let mut joint = tokio_test::task::spawn(join([(&node, 10), (&other, 1)]));
+    assert!(joint.poll().is_pending());
+    let waiting = tokio::spawn({
+        let node = node.clone();
+        async move { node.wait(10).await }
+    });
     sleep(millis(500)).await;
     let newer = limiter(&store.clone().quota_version(1), Quota::per_second(1).burst(5));
     newer.wait(1).await.unwrap();
     let refused = timeout(millis(10_000), waiting).await.expect("it is turned away").unwrap();
-    assert!(matches!(refused, Err(ConsumeError::TooLarge { cost: 10, most: 5, .. })), "{refused:?}");
+    let error = ConsumeError::TooLarge { cost: 10, most: 5, by: None, quota_name: None };
+    assert_eq!((joint.await.map(drop), refused), (Err(JoinError::Refused { limiter: 0, error }), Err(error)));
 }
 
 /// Beside an allowance of 5 the bucket fills up to 10 for a claim of 10. Its node dies, or the claim leaves; then another node
