@@ -273,7 +273,9 @@ mod tests {
                         urgent.insert(number);
                     }
                     6 => {
+                        let named = fronts.urgent.clone();
                         fronts.make_all_urgent();
+                        assert_eq!(fronts.urgent, named, "no front is named one by one");
                         urgent = known.clone();
                     }
                     7..10 => {
