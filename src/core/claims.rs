@@ -5,7 +5,7 @@ use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
 use crate::core::rovers::ahead;
-use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Sample, State};
+use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Refund, Sample, State};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::{ClassLabel, OBSERVED, QueueInfo, Verdict, WaitRecord};
 use std::ops::ControlFlow;
@@ -313,9 +313,8 @@ impl Core {
         let left = self.leaving(|state, rovers, _| {
             let left = state.depart(rovers, place, class);
             if let Some(Outcome::Granted { remaining }) = left.outcome {
-                let uncharged = Verdict::refundable(remaining, cost);
-                let granted_at = Verdict::instant(remaining);
-                state.with_grant(remaining, |state| state.give_back(rovers, class, cost, uncharged, granted_at));
+                let refund = Refund::new(class, cost, Verdict::refundable(remaining, cost), remaining);
+                state.with_grant(remaining, |state| state.give_back(rovers, refund));
             }
             left
         });

@@ -3,7 +3,7 @@
 use super::Core;
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::rovers::Rovers;
-use crate::core::state::{CatchUp, Reach, Sample, State};
+use crate::core::state::{CatchUp, Reach, Refund, Sample, State};
 use crate::error::{Bound, ConsumeError, ReleaseError};
 use crate::observe::Verdict;
 
@@ -25,7 +25,7 @@ impl Core {
     /// Returns a grant of `cost` tokens in a class that no caller has seen. `word` is its number of remaining tokens.
     pub(crate) fn give_back(&self, class: ClassId, cost: u64, word: u64) {
         self.leaving(|state, rovers, _| {
-            state.give_back(rovers, class, cost, Verdict::refundable(word, cost), Verdict::instant(word));
+            state.give_back(rovers, Refund::new(class, cost, Verdict::refundable(word, cost), word));
         });
     }
 
@@ -118,9 +118,8 @@ impl Core {
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }
         self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
-            state.with_grant(word, |state| {
-                state.give_back(rovers, class, cost - actual, uncharged, Verdict::instant(word));
-            });
+            let refund = Refund::new(class, cost - actual, uncharged, word);
+            state.with_grant(word, |state| state.give_back(rovers, refund));
         });
         actual
     }

@@ -42,6 +42,7 @@ pub(crate) use ceiling::Cap;
 pub(crate) use claims::Arrival;
 #[cfg(feature = "metrics")]
 pub(crate) use class_view::ClassTotals;
+pub(crate) use deferred::Refund;
 pub(crate) use parent::ChildLimiter;
 use parent::ParentTicket;
 pub(crate) use serving::{CatchUp, Reach, ServeResult, Served};

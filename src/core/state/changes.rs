@@ -1,6 +1,6 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
-use super::{MAX_COST, State};
+use super::{MAX_COST, Refund, State};
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
@@ -83,17 +83,11 @@ impl State {
         self.pass_behind_front(ROOT, waiter);
     }
 
-    /// Returns `tokens` of a grant at the instant up to which the queue has been served.
-    pub(super) fn give_back_now(
-        &mut self,
-        rovers: &Rovers,
-        class: ClassId,
-        tokens: u64,
-        uncharged: u64,
-        granted_at: Option<u64>,
-    ) {
-        self.adding_tokens(rovers, |state| state.supply.refund(tokens, granted_at));
-        self.note_refund(class, tokens, uncharged, granted_at);
+    /// Returns tokens of a grant at the instant up to which the queue has been served.
+    pub(super) fn give_back_now(&mut self, rovers: &Rovers, refund: Refund) {
+        let tokens = refund.tokens;
+        self.adding_tokens(rovers, |state| state.supply.refund(tokens, refund.granted_at));
+        self.note_refund(refund);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         self.release_now(rovers, tokens);
     }

@@ -14,7 +14,7 @@
 use super::class_joint::{in_service, next_front};
 use super::shares::conflict_error;
 use super::step::{Completes, InService};
-use super::{Role, State, classes_in};
+use super::{Refund, Role, State, classes_in};
 use crate::Quota;
 use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT};
 use crate::core::joint::Fronts;
@@ -220,7 +220,7 @@ impl State {
     }
 
     /// Tokens of a grant made in a class came back; see [`Scheduler::refund`](crate::core::classes::Scheduler::refund).
-    pub(super) fn note_refund(&mut self, class: ClassId, tokens: u64, uncharged: u64, granted_at: Option<u64>) {
+    pub(super) fn note_refund(&mut self, Refund { class, tokens, uncharged, granted_at }: Refund) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
             let leaf = classes.entry(class).leaf;

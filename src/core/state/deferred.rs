@@ -13,6 +13,7 @@
 use super::State;
 use crate::core::classes::ClassId;
 use crate::core::rovers::Rovers;
+use crate::observe::Verdict;
 
 /// A caller's action while the queue was behind.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +26,31 @@ pub(super) struct DeferredCall {
     act: Act,
 }
 
+/// Tokens of a grant made in a class that were not used and are no longer in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refund {
+    pub(super) class: ClassId,
+    pub(super) tokens: u64,
+    /// The class has been charged for so many of them, and is not any more.
+    pub(super) uncharged: u64,
+    /// When the grant was made, if its word tells.
+    pub(super) granted_at: Option<u64>,
+}
+
+impl Refund {
+    /// A refund of `tokens` of the grant with this word.
+    pub(crate) fn new(class: ClassId, tokens: u64, uncharged: u64, word: u64) -> Self {
+        Self { class, tokens, uncharged, granted_at: Verdict::instant(word) }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// A claim joined the queue.
     Arrive,
-    /// Tokens of a grant made in this class came back. The class may be gone by now, but no other has its number: a class is
-    /// added only to a queue that is not behind.
-    Refund(ClassId, u64, Option<u64>),
+    /// Tokens came back. The class may be gone by now, but no other has its number: a class is added only to a queue that is
+    /// not behind.
+    Refund(Refund),
     /// Tokens were released from the in-flight cap.
     Release(u64),
     Replenish(u64),
@@ -73,28 +92,19 @@ impl State {
         let Some(first) = self.rare().deferred.pop_front() else { return };
         match first.act {
             Act::Arrive => {}
-            // A limiter with classes is never behind.
-            Act::Refund(class, tokens, granted_at) => self.give_back_now(rovers, class, tokens, 0, granted_at),
+            Act::Refund(refund) => self.give_back_now(rovers, refund),
             Act::Release(tokens) => self.release_now(rovers, tokens),
             Act::Replenish(tokens) => self.replenish_now(rovers, tokens, Some(first.from)),
         }
     }
 
-    /// Returns `tokens` of a grant made in a class that were not used and are no longer in flight. The class has been
-    /// charged for `uncharged` of them, and is not any more. The grant was made at `granted_at`.
-    pub(crate) fn give_back(
-        &mut self,
-        rovers: &Rovers,
-        class: ClassId,
-        tokens: u64,
-        uncharged: u64,
-        granted_at: Option<u64>,
-    ) {
+    /// Returns tokens of a grant.
+    pub(crate) fn give_back(&mut self, rovers: &Rovers, refund: Refund) {
         if let Some((dry_run, now)) = self.dry_run_now() {
-            dry_run.refund(tokens, now, granted_at);
+            dry_run.refund(refund.tokens, now, refund.granted_at);
         }
-        if !self.defer(Act::Refund(class, tokens, granted_at)) {
-            self.give_back_now(rovers, class, tokens, uncharged, granted_at);
+        if !self.defer(Act::Refund(refund)) {
+            self.give_back_now(rovers, refund);
         }
     }
 
