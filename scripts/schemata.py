@@ -124,7 +124,7 @@ def left_out(mutants):
     unviable, lost = set(), {}
     while True:
         # With a new modification time: a file that was edited during a build would look older than the build.
-        ignored = shutil.ignore_patterns("target", ".git", "docs")
+        ignored = shutil.ignore_patterns("target", ".git")
         shutil.copytree(".", tree, dirs_exist_ok=True, copy_function=shutil.copy, ignore=ignored)
         for file in {m["file"] for m in mutants.values()}:
             lost |= rewrite(file, {id: m for id, m in mutants.items() if m["file"] == file and id not in unviable})
