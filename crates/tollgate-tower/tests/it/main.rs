@@ -11,7 +11,4 @@ mod http;
 #[path = "../../../../tests/it/oracle/mod.rs"]
 #[allow(dead_code, reason = "the tests of `tollgate` use the rest")]
 mod oracle;
-#[path = "../../../../tests/it/metrics/recorder.rs"]
-#[allow(dead_code, reason = "the tests of `tollgate` use the rest")]
-mod recorder;
 mod tower;

@@ -119,30 +119,6 @@ fn if_the_parent_refused_the_response_has_its_policy_and_not_that_of_the_key() {
     }
 }
 
-/// With one quota for each key and with two.
-#[test]
-fn a_granted_response_says_nothing_of_what_other_clients_use() {
-    for two in [false, true] {
-        let clock = ManualClock::new();
-        let all = Limiter::builder().quota(Quota::per_minute(12)).clock(clock.clone()).build().unwrap();
-        let builder = KeyedLimiter::builder().quota_named("user", Quota::per_minute(10)).parent(&all).clock(clock);
-        let users = if two { builder.quota_named("day", Quota::per_day(1_000)) } else { builder }.build().unwrap();
-        let service = LimitLayer::keyed(&users, user).refuse().respond().on_every_response().layer(service_fn(hello));
-        let observed = |user| {
-            let response = assert_ready!(spawn(service.clone().oneshot(ask(user, 1))).poll()).unwrap();
-            (response.status().as_u16(), field(response.headers(), "ratelimit"))
-        };
-        let told = |left: &str, day: &str| if two { format!("{left}, {day}") } else { left.to_owned() };
-        assert_eq!(observed("bob"), (200, told(r#""user";r=9;t=6"#, r#""day";r=999;t=87"#)));
-        for _ in 0..9 {
-            assert_eq!(observed("ann").0, 200);
-        }
-        assert_eq!(observed("bob"), (200, told(r#""user";r=8;t=6"#, r#""day";r=998;t=87"#)));
-        assert_eq!(observed("cyd"), (200, told(r#""user";r=9;t=6"#, r#""day";r=999;t=87"#)));
-        assert_eq!(observed("bob"), (429, r#""parent";r=0;t=5"#.to_owned()), "the parent refused");
-    }
-}
-
 #[test]
 fn if_the_wait_for_the_parent_would_be_too_long_the_response_has_its_policy() {
     let clock = ManualClock::new();

@@ -161,34 +161,6 @@ fn ignored_values_of_all_fields_are_counted_together() {
 }
 
 #[test]
-fn a_resource_that_is_used_up_pauses_until_its_reset() {
-    let (limiter, clock) = by_hand(Quota::per_second(100));
-    let heed = Heed::default().unit("tokens");
-    heed.heed(&limiter, OK, &headers(&openai("1000", "0", "20ms")));
-    assert_eq!((limiter.snapshot().paused_for, limiter.available()), (Some(20 * MILLI), 0));
-    clock.advance(SECOND);
-    heed.heed(&limiter, OK, &headers(&openai("150000", "0", "6m0s")));
-    assert_eq!(limiter.snapshot().paused_for, Some(360 * SECOND));
-    clock.advance(360 * SECOND);
-    let anthropic = [
-        ("date", "Thu, 21 Aug 2025 12:41:00 GMT"),
-        ("anthropic-ratelimit-tokens-remaining", "0"),
-        ("anthropic-ratelimit-tokens-reset", "2025-08-21T12:41:30Z"),
-    ];
-    heed.heed(&limiter, OK, &headers(&anthropic));
-    assert_eq!(limiter.snapshot().paused_for, Some(30 * SECOND));
-    clock.advance(30 * SECOND);
-    let github = [
-        ("date", "Thu, 21 Aug 2025 12:41:00 GMT"),
-        ("x-ratelimit-resource", "core"),
-        ("x-ratelimit-remaining", "0"),
-        ("x-ratelimit-reset", "1755780110"),
-    ];
-    Heed::default().heed(&limiter, StatusCode::FORBIDDEN, &headers(&github));
-    assert_eq!(limiter.snapshot().paused_for, Some(50 * SECOND));
-}
-
-#[test]
 fn retry_after_goes_before_the_reset_and_may_be_in_milliseconds() {
     let fields = [&openai("1000", "0", "6m0s")[..], &[("retry-after", "2"), ("retry-after-ms", "1250")]].concat();
     let read = |fields: &[(&str, &str)]| {
@@ -263,20 +235,6 @@ fn the_window_follows_from_the_reset() {
     assert_eq!(window("60", "59", "0s"), None);
     assert_eq!(window("999999999999999", "999999999999998", "366d"), None);
     assert_eq!(advice(&openai("60", "59", "1s")[..2], "tokens").policy, None);
-}
-
-#[test]
-fn a_limit_that_halves_and_doubles_is_followed_at_once() {
-    let fastest = Quota::per_minute(6_000).burst(50);
-    let (limiter, clock) = by_hand(fastest);
-    let heed = Heed::default().unit("tokens").follow(0, fastest);
-    for limit in [3_000, 1_500, 3_000, 6_000] {
-        // Two tokens are used.
-        let reset = format!("{}ms", 2 * 60_000 / limit);
-        heed.heed(&limiter, OK, &headers(&openai(&limit.to_string(), &(limit - 2).to_string(), &reset)));
-        assert_eq!(limiter.snapshot().quotas[0].quota, Quota::per_minute(limit).burst(50));
-        clock.advance(SECOND);
-    }
 }
 
 #[test]

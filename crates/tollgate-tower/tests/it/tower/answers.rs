@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::io;
 use tokio_test::assert_ready;
 use tokio_test::task::spawn;
-use tollgate::{Bound, ConsumeError, Refused, TryAcquireError};
+use tollgate::{ConsumeError, Refused, TryAcquireError};
 use tollgate_tower::{LimitError, LimitLayer};
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn};
 
@@ -30,20 +30,6 @@ fn a_refusal_says_when_to_come_back() {
     limiter.close();
     let error = assert_ready!(spawn(service.oneshot(7)).poll()).unwrap_err();
     assert!(matches!(error, LimitError::Refused(Refused::AtOnce(TryAcquireError::Closed))));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_times_out_at_its_max_wait() {
-    let limiter = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
-    let service = LimitLayer::new(&limiter).release_at_head().within(2 * MILLI).layer(service_fn(picky));
-    let calls = futures::future::join_all((0..5).map(|_| service.clone().oneshot(7))).await;
-    let refused = calls.iter().filter_map(|call| call.as_ref().err()).collect::<Vec<_>>();
-    assert_eq!((calls.len(), refused.len()), (5, 2));
-    let by = Bound::Quota(0);
-    let too_late = ConsumeError::TooLate { estimate: 3 * MILLI, allowed: 2 * MILLI, by, quota_name: None };
-    assert!(matches!(refused[0], LimitError::Refused(Refused::InLine(error)) if *error == too_late));
-    let LimitError::Refused(refused) = refused[0] else { unreachable!() };
-    assert_eq!(refused.retry_after(), Some(MILLI));
 }
 
 #[test]
@@ -73,17 +59,6 @@ fn a_refusal_can_be_a_response() {
     let Ok(first) = assert_ready!(spawn(service.clone().oneshot(200)).poll());
     let Ok(second) = assert_ready!(spawn(service.oneshot(200)).poll());
     assert_eq!((first, second), (200, 429));
-}
-
-#[test]
-fn requests_use_the_limiter_that_the_closure_returns() {
-    let limiters = [by_hand(1).0, by_hand(2).0];
-    let of = limiters.clone();
-    let layer = LimitLayer::by(move |n: &u32| (of[*n as usize % 2].clone(), 1)).release_at_head().refuse();
-    let service = layer.layer(service_fn(async |n: u32| Ok::<_, Infallible>(n)));
-    let mut passed = |n: u32| assert_ready!(spawn(service.clone().oneshot(n)).poll()).is_ok();
-    assert_eq!([2, 3, 4, 5, 6, 7].map(&mut passed), [true, true, false, true, false, false]);
-    assert_eq!(limiters.map(|limiter| paid(&limiter)), [1, 2]);
 }
 
 #[test]

@@ -8,7 +8,6 @@ mod contract;
 #[cfg(feature = "keyed")]
 mod distributed;
 mod histories;
-mod metrics;
 mod servers;
 mod yielding;
 
