@@ -159,23 +159,6 @@ fn a_ceiling_refuses_at_once_and_says_when_to_come_back() {
 }
 
 #[test]
-fn other_classes_pass_while_a_ceiling_holds_a_claim_back() {
-    let (limiter, clock) = limiter(hundred());
-    let held =
-        limiter.class("held", Share::weight(1).ceiling(Quota::per_second(1).burst(1).initial(0))).expect("valid");
-    let other = limiter.class("other", Share::weight(1)).expect("valid");
-    let mut waiting = pending(held.consume(1));
-    assert!(held.snapshot().is_held);
-    assert!(other.try_acquire(10).is_ok(), "nothing in service");
-    assert!(matches!(other.try_acquire(1), Err(TryAcquireError::Denied(_))));
-    clock.advance(Duration::from_millis(10));
-    assert!(limiter.try_acquire(1).is_ok());
-    clock.advance(Duration::from_millis(990));
-    limiter.tick();
-    assert_eq!(assert_ready_ok!(waiting.poll()).cost(), 1);
-}
-
-#[test]
 fn max_waiting_bounds_a_class_apart_from_the_others() {
     let (limiter, _) = limiter(hundred().initial(0));
     let class = limiter.class("a", Share::weight(1).max_waiting(2)).expect("valid");

@@ -78,16 +78,6 @@ fn a_class_whose_grants_are_all_refunded_leaves_the_others_their_shares() {
     }
 }
 
-/// Bytes that a slow peer does not take come back to the ceiling too.
-#[test]
-fn a_ceiling_lets_its_rate_pass_net_of_refunds() {
-    let mut fixture = Fixture::new(&[Rule::continuous(100_000, SECOND, 1_000, 0)], None);
-    let ceiling = Rule::continuous(100, SECOND, 20, 0);
-    let a = fixture.add(0, share(1, None, Some(ceiling))).expect("valid");
-    let counts = grants(&mut fixture, 1_000, 10, &[(a, 4, 20, 1)]);
-    assert!((990..=1_010).contains(&counts[1]), "{} tokens in 10 s at 100 per second", counts[1]);
-}
-
 /// The refund of a debt that is not paid yet is not lost to the ceiling, which was charged for the debt at once.
 #[test]
 fn a_refund_reaches_a_debt_that_is_not_paid_yet() {

@@ -19,11 +19,6 @@ fn divided(quota: Quota) -> (Limiter, ManualClock) {
     (Limiter::builder().quota(quota).classes().clock(clock.clone()).build().expect("valid"), clock)
 }
 
-fn keys(parent: &Limiter, clock: &ManualClock, weights: &'static [u64]) -> KeyedLimiter<usize> {
-    let builder = KeyedLimiter::builder().clock(clock.clone()).parent(parent);
-    builder.weight_by(|key: &usize| weights[*key]).build().expect("valid")
-}
-
 fn hundred() -> Quota {
     Quota::per_second(100).burst(10)
 }
@@ -32,31 +27,6 @@ type Waiting = Spawn<KeyedConsumeOwned<usize>>;
 
 fn wait(keyed: &KeyedLimiter<usize>, key: usize, cost: u64) -> Waiting {
     pending(keyed.clone().consume_owned(key, cost))
-}
-
-/// The tokens of each key after `tokens` were granted to keys that always have two claims of `cost` in their queue.
-fn shares<const N: usize>(costs: [u64; N], weights: &'static [u64], millis: u64) -> [u64; N] {
-    let (parent, clock) = divided(hundred().initial(0));
-    let keyed = keys(&parent, &clock, weights);
-    let mut waiters: [Vec<Waiting>; N] =
-        std::array::from_fn(|key| (0..400).map(|_| wait(&keyed, key, costs[key])).collect());
-    clock.advance(Duration::from_millis(millis));
-    parent.tick();
-    std::array::from_fn(|key| {
-        let granted = waiters[key].iter_mut().take_while(|waiting| waiting.is_woken()).count();
-        granted as u64 * costs[key]
-    })
-}
-
-#[test]
-fn keys_share_their_parent_by_tokens() {
-    let [ones, tens] = shares([1, 10], &[1, 1], 4_000);
-    assert!(ones.abs_diff(tens) <= 11, "{ones} {tens}");
-}
-
-#[test]
-fn keys_share_their_parent_by_weight() {
-    assert_eq!(shares([1, 1, 1], &[1, 3, 6], 4_000), [40, 120, 240]);
 }
 
 /// A grant of a key, or of the class that stands for it.

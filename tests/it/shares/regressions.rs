@@ -2,9 +2,9 @@
 
 use crate::fixture::pending;
 use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
+use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Bound, Class, ConfigError, Consume, ConsumeError, Limiter, ManualClock, Quota, Share, TryAcquireError};
+use tollgate::{Bound, Class, ConfigError, ConsumeError, Limiter, ManualClock, Quota, Share, TryAcquireError};
 
 fn limiter(quotas: &[Quota]) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
@@ -61,59 +61,6 @@ fn a_limiter_with_a_cap_and_no_quota_shares_its_cap() {
 }
 
 #[test]
-fn a_burst_above_that_of_a_ceiling_above_a_floor_is_refused() {
-    let (limiter, _) = limiter(&[hundred()]);
-    let outer = limiter.class("outer", Share::weight(1).ceiling(Quota::per_second(50).burst(15))).expect("valid");
-    let raised = Quota::per_second(100).burst(20);
-    limiter.set_quota(0, raised).expect("there is no floor yet");
-    limiter.set_quota(0, hundred()).expect("valid");
-    let inner = outer.class("inner", floor(5)).expect("valid");
-    let refused = ConfigError::CeilingBelowBurst { class: "outer".into(), burst: 15, least: 20 };
-    assert_eq!(limiter.set_quota(0, raised), Err(refused));
-    assert_eq!(limiter.available(), 10, "nothing has changed");
-    limiter.set_quota(0, Quota::per_second(100).burst(15)).expect("as large as that of the ceiling");
-    inner.set_share(Share::weight(2)).expect("without a floor");
-    limiter.set_quota(0, raised).expect("no floor is left");
-    let _other = limiter.class("other", floor(5)).expect("it has no ceiling");
-}
-
-#[test]
-fn while_floors_are_scaled_only_a_floor_that_rises_is_refused() {
-    let (limiter, _) = limiter(&[hundred()]);
-    let [a, b] = ["a", "b"].map(|name| limiter.class(name, floor(50)).expect("valid"));
-    limiter.set_quota(0, Quota::per_second(40).burst(10)).expect("the floors are scaled");
-    assert!(matches!(a.set_share(floor(51)), Err(ConfigError::FloorsAboveRate { .. })));
-    a.set_share(floor(45)).expect("it falls");
-    b.set_share(Share::weight(7).floor(Quota::per_second(50))).expect("the weight alone changes");
-    let _c = limiter.class("c", Share::weight(1)).expect("it has no floor");
-    a.set_share(Share::weight(1)).expect("it is taken off");
-    assert!(a.set_share(floor(1)).is_err(), "50 of 40 are reserved");
-    b.set_share(floor(30)).expect("it falls");
-    a.set_share(floor(10)).expect("40 of 40");
-}
-
-/// The manual quota is replenished while something is set aside; what a cancelled claim gives back to the timed quota is
-/// bounded by what that quota itself was given.
-#[test]
-fn tokens_added_to_a_manual_quota_do_not_come_back_to_another_one() {
-    let (limiter, clock) = limiter(&[hundred().initial(0), Quota::manual(1_000)]);
-    let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
-    let giant = pending(a.consume(35));
-    let ones: Vec<_> = (0..25).map(|_| pending(b.consume(1))).collect();
-    clock.advance(Duration::from_millis(110));
-    limiter.tick();
-    limiter.pause_for(Duration::from_millis(200));
-    clock.advance(Duration::from_millis(200));
-    limiter.tick();
-    let woken = |ones: &[Spawn<Consume<'_, Class>>]| ones.iter().filter(|one| one.is_woken()).count();
-    assert_eq!(woken(&ones), 11);
-    limiter.replenish(10);
-    drop(giant);
-    limiter.tick();
-    assert_eq!(woken(&ones), 11, "10 had been set aside, but the bucket has filled up since");
-}
-
-#[test]
 fn a_denial_says_when_all_that_waits_could_have_been_served() {
     let (limiter, clock) = limiter(&[hundred().initial(0)]);
     let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
@@ -145,39 +92,6 @@ fn a_nested_class_made_anew_has_no_new_burst() {
             outer.remove();
         }
     }
-}
-
-#[test]
-fn a_floor_or_a_ceiling_off_and_on_gains_nothing() {
-    let (limiter, clock) = limiter(&[hundred().initial(0)]);
-    let a = limiter.class("a", floor(10)).expect("valid");
-    let b = limiter.class("b", Share::weight(1_000)).expect("valid");
-    let mut own: Vec<_> = (0..100).map(|_| spawn(a.consume(1))).collect();
-    let mut others: Vec<_> = (0..300).map(|_| spawn(b.consume(1))).collect();
-    own.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    others.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    for _ in 0..100 {
-        a.set_share(Share::weight(1)).expect("valid");
-        a.set_share(floor(10)).expect("valid");
-        clock.advance(Duration::from_millis(10));
-        limiter.tick();
-    }
-    let served = own.iter().filter(|claim| claim.is_woken()).count();
-    assert!((10..=12).contains(&served), "{served} in a second with a floor of 10 per second");
-    drop((own, others));
-    let ceiling = Share::weight(1).ceiling(Quota::per_minute(60).burst(5));
-    a.set_share(ceiling).expect("valid");
-    clock.advance(Duration::from_secs(1));
-    for taken in [5, 0, 0] {
-        let granted = (0..9).filter(|_| a.try_acquire(1).is_ok()).count();
-        assert_eq!(granted, taken);
-        a.set_share(Share::weight(1)).expect("valid");
-        a.set_share(ceiling).expect("valid");
-    }
-    a.set_share(Share::weight(1)).expect("valid");
-    clock.advance(Duration::from_secs(2));
-    a.set_share(ceiling).expect("valid");
-    assert_eq!(a.snapshot().ceiling_level, Some(2), "it has minted meanwhile");
 }
 
 #[test]
