@@ -86,17 +86,6 @@ fn a_claim_over_other_limiters_takes_the_place_of_one_that_leaves() {
 }
 
 #[test]
-fn closing_after_the_grant_leaves_it_valid() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), empty(&clock, 5));
-    let mut claim = pending(join([(&a, 2), (&b, 2)]));
-    pass(2, &clock, &[&a, &b]);
-    a.close();
-    b.close();
-    assert_eq!(costs(&mut claim), [2, 2]);
-}
-
-#[test]
 fn a_leaked_claim_keeps_its_place_and_nothing_else() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));

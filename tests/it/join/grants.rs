@@ -5,7 +5,7 @@ use crate::fixture::pending;
 use std::time::Duration;
 use tokio_test::assert_ready;
 use tokio_test::task::spawn;
-use tollgate::{Join, Limiter, ManualClock, Quota, join};
+use tollgate::{Limiter, ManualClock, Quota, join};
 
 #[test]
 fn three_queues_and_thirty_two_grant_together() {
@@ -24,17 +24,6 @@ fn three_queues_and_thirty_two_grant_together() {
     assert!(!claim.is_woken() && limiters.iter().all(|limiter| spent(limiter) == 0));
     pass(1, &clock, &all);
     assert_eq!(costs(&mut claim), std::array::from_fn(|index| index as u64 + 1));
-}
-
-#[test]
-fn a_joint_claim_in_one_limiter_is_a_plain_one() {
-    let clock = ManualClock::new();
-    let a = full(&clock, 2);
-    assert_eq!(costs(&mut spawn(join([(&a, 2)]))), [2]);
-    let mut waiting = pending(join([(&a, 1)]));
-    pass(1, &clock, &[&a]);
-    assert!(waiting.is_woken());
-    assert_eq!(costs(&mut waiting), [1]);
 }
 
 #[test]
@@ -131,10 +120,4 @@ fn a_late_tick_costs_joint_claims_no_more_than_plain_ones() {
     clock.advance(10 * MS);
     tick(&[&a, &b]);
     assert_eq!(joint.iter().filter(|claim| claim.is_woken()).count(), 10);
-}
-
-#[test]
-fn a_joint_claim_is_send_sync_and_unpin() {
-    fn all<T: Send + Sync + Unpin>() {}
-    all::<Join<'_, 3>>();
 }

@@ -146,17 +146,6 @@ fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
 }
 
 #[test]
-fn a_joint_claim_that_was_passed_and_leaves_takes_nothing_along() {
-    let clock = ManualClock::new();
-    let (fast, slow) = (full(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
-    let joint = pending(join([(&fast, 3), (&slow, 1)]));
-    let mut passes: Vec<_> = (0..4).map(|_| spawn(fast.consume(1))).collect();
-    passes.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
-    drop(joint);
-    assert_eq!((fast.available(), spent(&fast), slow.snapshot().waiting_tasks), (1, 4, 0));
-}
-
-#[test]
 fn a_debt_charged_while_a_claim_is_aside_does_not_delay_it() {
     let clock = ManualClock::new();
     let (fast, slow) = (full(&clock, 5), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));

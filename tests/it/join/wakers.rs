@@ -1,14 +1,12 @@
 //! Wakers that panic, and wakers that call the limiters while their queues are being served.
 
-use super::{costs, empty, full, holding, limiter, pass, spent, tick};
+use super::{costs, empty, full, holding, limiter, pass, spent};
 use crate::fixture::pending;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
-use tokio_test::assert_pending;
-use tokio_test::task::spawn;
 use tollgate::{Limiter, ManualClock, Quota, join};
 
 /// Calls `act` with the number of earlier wake-ups.
@@ -59,24 +57,6 @@ fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_queue() {
     pass(2, &clock, &[&a, &b]);
     assert_eq!(new.wakes(), all);
     assert!(poll(&mut claim, Waker::noop()));
-}
-
-#[test]
-fn a_panicking_waker_delays_neither_its_other_queue_nor_its_neighbors() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), empty(&clock, 5));
-    let panics = Waker::from(CountingWaker::new(|_| panic!("this waker panics on purpose")));
-    let mut first = join([(&a, 1), (&b, 1)]);
-    assert!(!poll(&mut first, &panics));
-    let mut second = spawn(join([(&b, 1), (&a, 1)]));
-    let mut third = spawn(b.consume(1));
-    assert_pending!(second.poll());
-    assert_pending!(third.poll());
-    clock.advance(super::MS * 3);
-    tick(&[&a, &b]);
-    assert!(second.is_woken() && third.is_woken());
-    assert_eq!((spent(&a), spent(&b)), (2, 3));
-    assert!(poll(&mut first, Waker::noop()));
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
-use tokio_test::task;
 use tollgate::{
     ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, ManualClock, Quota, Quotas, TryAcquireError,
 };
@@ -27,27 +26,6 @@ fn is_turned_away(keyed: &KeyedLimiter<u64>, key: u64) -> bool {
         Ok(()) => false,
         Err(other) => panic!("{other:?}"),
     }
-}
-
-#[test]
-fn while_all_keys_are_in_debt_new_keys_are_refused_and_none_is_reset() {
-    let (keyed, clock) = bounded(5);
-    for key in 0..5 {
-        drop(keyed.try_acquire(&key, 2).unwrap());
-    }
-    for newcomer in 5..1_000 {
-        assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 5 }));
-        let mut waiting = task::spawn(keyed.consume(&newcomer, 1));
-        let std::task::Poll::Ready(Err(error)) = waiting.poll() else { panic!("the map is not full") };
-        assert_eq!(error, ConsumeError::TooManyKeys { most: 5 });
-    }
-    assert!((0..5).all(|key| keyed.available(&key) == 0), "a key was reset");
-    assert_eq!(keyed.available(&7), 2, "reading a key needs no entry");
-    clock.advance(2 * SECOND - Duration::from_nanos(1));
-    assert!(is_turned_away(&keyed, 9), "all keys are in debt for another nanosecond");
-    clock.advance(Duration::from_nanos(1));
-    assert!(!is_turned_away(&keyed, 9), "and then none is");
-    assert_eq!(keyed.snapshot().refused, 2 * 995 + 1);
 }
 
 #[test]

@@ -169,22 +169,6 @@ fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_its_parent(
     assert!(own.is_woken() && own.poll().is_ready());
 }
 
-/// The actual cost of a grant counts for its key and in the parent limiter, or for neither.
-#[test]
-fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere() {
-    for (readings, actual) in (0..9).flat_map(|readings| [(readings, 1), (readings, 8)]) {
-        let clock = ManualClock::new();
-        let above = Limiter::builder().quota(Quota::per_second(9)).clock(Failing(clock.clone())).build().unwrap();
-        let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).clock(Failing(clock));
-        let keyed: KeyedLimiter<&str> = builder.parent(&above).build().unwrap();
-        let mut grant = keyed.try_acquire(&"a", 4).unwrap();
-        let failed = while_failing(readings, || grant.settle(&"a", actual));
-        let cost = if failed { 4 } else { actual };
-        let left = 9 - cost;
-        assert_eq!((grant.cost(), keyed.available(&"a"), above.available()), (cost, left, left), "after {readings}");
-    }
-}
-
 /// The waiters of all keys learn that the limiter is closed.
 #[test]
 fn a_clock_that_fails_while_a_limiter_is_closed_leaves_no_waiter_behind() {

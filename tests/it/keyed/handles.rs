@@ -2,7 +2,6 @@
 
 use super::manual;
 use crate::fixture::{SECOND, pending};
-use tokio_test::{assert_pending, assert_ready, task};
 use tollgate::{Bound, ConfigError, JoinError, KeyedLimiter, Limiter, ManualClock, Quota, join, try_join};
 
 fn keyed(clock: &ManualClock, quotas: impl Into<tollgate::Quotas>) -> KeyedLimiter<u8> {
@@ -21,27 +20,6 @@ fn a_joint_claim_takes_from_keys_of_two_limiters_or_from_neither() {
     assert_eq!(limiter, 1);
     assert!(matches!(error, tollgate::TryAcquireError::Denied(denied) if denied.by == Bound::Quota(1)));
     assert_eq!((hosts.available(&1), users.available(&7), users.available(&8)), (1, 1, 3));
-}
-
-#[test]
-fn a_joint_claim_waits_in_order_and_is_passed_while_its_other_key_is_not_ready() {
-    let clock = ManualClock::new();
-    let (hosts, users) = (keyed(&clock, Quota::per_second(1)), keyed(&clock, Quota::per_second(1)));
-    drop(hosts.try_acquire(&1, 1).unwrap());
-    let mut before = pending(hosts.consume(&1, 1));
-    let (host, user) = (hosts.limiter(&1).unwrap(), users.limiter(&7).unwrap());
-    let mut both = pending(join([(&host, 1), (&user, 1)]));
-    // It came later, and takes the user's token, which is back before the host has one.
-    assert!(assert_ready!(task::spawn(users.consume(&7, 1)).poll()).is_ok());
-    clock.advance(SECOND);
-    hosts.tick();
-    assert!(assert_ready!(before.poll()).is_ok());
-    assert_pending!(both.poll());
-    clock.advance(SECOND);
-    hosts.tick();
-    users.tick();
-    assert!(assert_ready!(both.poll()).is_ok());
-    assert_eq!((hosts.available(&1), users.available(&7)), (0, 0));
 }
 
 #[test]

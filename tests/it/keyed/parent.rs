@@ -7,7 +7,6 @@ use crate::fixture::{MILLI, NANO, SECOND, pending};
 use futures::FutureExt;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::time::Instant;
 use tokio_test::task;
 use tollgate::{
     Bound, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, ReleaseError,
@@ -257,33 +256,6 @@ fn a_key_refused_by_the_parent_frees_its_entry() {
     }
     clock.advance(3_600 * SECOND);
     assert!(keyed.try_acquire(&5_000, 1).is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn keys_and_all_of_them_keep_their_rates_to_the_nanosecond() {
-    // Ten keys of 10/s each under a parent of 20/s: the parent is what delays them.
-    let global = Limiter::new(Quota::per_second(20).burst(1)).unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).parent(&global).build().unwrap();
-    drop(global.try_acquire(1).unwrap());
-    let start = Instant::now();
-    let claims = (0..10_u32).flat_map(|key| (0..4).map(move |turn| (turn, key)));
-    let tasks: Vec<_> = claims
-        .map(|(turn, key)| {
-            let claim = keyed.clone().consume_owned(key, 1);
-            tokio::spawn(async move { (claim.await.map(drop), turn, key, start.elapsed()) })
-        })
-        .collect();
-    let mut times: Vec<(Duration, u32, u32)> = Vec::new();
-    for task in tasks {
-        let (answer, turn, key, after) = task.await.unwrap();
-        answer.unwrap();
-        times.push((after, turn, key));
-    }
-    times.sort();
-    for (place, (after, turn, _)) in times.iter().enumerate() {
-        assert_eq!(*after, 50 * MILLI * (place as u32 + 1));
-        assert_eq!(*turn, place as u32 / 10, "every key had its first grant before any key had its second");
-    }
 }
 
 /// Each of them has its own tokens in the same instant, and together they claim more than the positions can represent.

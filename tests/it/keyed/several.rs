@@ -307,37 +307,6 @@ fn a_quota_that_is_full_for_years_is_read_correctly_while_the_other_is_in_debt()
     assert!(keyed.quota_snapshots(&1)[1].level < 9_000);
 }
 
-#[test]
-fn a_second_quota_is_added_and_does_not_replace_the_first() {
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota(Quota::per_day(12));
-    let keyed = builder.clock(ManualClock::new()).build().unwrap();
-    assert!(keyed.try_acquire(&"ann", 9).is_ok());
-    let by = |cost| match keyed.try_acquire(&"ann", cost) {
-        Err(TryAcquireError::Denied(denied)) => denied.by,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!([2, 4].map(by), [Bound::Quota(0), Bound::Quota(1)]);
-    assert_eq!(keyed.available(&"bob"), 10);
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiters_of_a_key_are_served_when_all_its_quotas_allow() {
-    let quotas = Quotas::from([Quota::per_second(10).burst(2), Quota::per_minute(6).burst(3)]);
-    let keyed = KeyedLimiter::new(quotas).unwrap();
-    let start = tokio::time::Instant::now();
-    let mut instants = Vec::new();
-    for _ in 0..6 {
-        drop(keyed.consume(&"ann", 1).await.unwrap());
-        instants.push(start.elapsed().as_millis());
-    }
-    // Two at once, then one each 100 ms while the second quota lasts, then one each 10 s. Timers have a resolution of a
-    // millisecond.
-    let expected = [0, 0, 100, 10_000, 20_000, 30_000];
-    assert!(instants.iter().zip(expected).all(|(at, due)| (due..=due + 1).contains(at)), "{instants:?}");
-    assert!(start.elapsed() < Duration::from_secs(31));
-    assert_eq!(keyed.available(&"bob"), 2);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
     let one = Quota::per_second(1).burst(1);

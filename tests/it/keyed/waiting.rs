@@ -264,25 +264,6 @@ fn waiting_stays_small() {
 }
 
 #[test]
-fn futures_and_grants_can_be_spawned_and_shared() {
-    fn is_send<T: Send>(_: &T) {}
-    fn is_shared<T: Send + Sync + 'static>(_: &T) {}
-    let keyed = KeyedLimiter::<String>::new(Quota::per_second(1)).unwrap();
-    is_shared(&keyed);
-    is_shared(&keyed.snapshot());
-    is_shared(&keyed.replenisher());
-    is_shared(&keyed.clone().consume_owned("ann".to_owned(), 1));
-    is_shared(&keyed.clone().consume_owned("ann".to_owned(), 1).within(MILLI));
-    let key = "ann".to_owned();
-    is_send(&async {
-        let grant = keyed.consume(&key, 1).within(MILLI).await;
-        let other = keyed.try_acquire(&key, 1);
-        tokio::task::yield_now().await;
-        drop((grant, other));
-    });
-}
-
-#[test]
 fn a_queue_that_is_due_later_than_announced_wakes_no_driver_before() {
     let (keyed, _clock) = manual(|it| it.quota(Quota::per_second(1).burst(1)));
     let timers = runtime();

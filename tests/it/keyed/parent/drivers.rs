@@ -1,11 +1,11 @@
 //! What serves the queue of a parent limiter and those of its keys: runtimes, threads, replenishers; and what clocks do.
 
 use super::{limiter, pair, under};
-use crate::fixture::{MILLI, SECOND, pending, waker};
+use crate::fixture::{MILLI, SECOND, pending};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_test::task;
@@ -48,29 +48,6 @@ fn blocked_threads_drive_both() {
         }
     });
     assert_eq!((keyed.snapshot().waiting_tasks, global.snapshot().granted), (0, 30));
-}
-
-#[test]
-fn panicking_wakers_and_stalled_waiters_delay_no_other_claim() {
-    let (clock, global, keyed) = pair(Quota::per_second(1).burst(1), Quota::per_second(1).burst(9));
-    drop(global.try_acquire(1).unwrap());
-    let mut bomb = Box::pin(keyed.consume(&1, 1));
-    assert!(bomb.as_mut().poll(&mut Context::from_waker(&waker(|| panic!("a waker")))).is_pending());
-    let others: Vec<_> = [2, 1, 2].iter().map(|key| pending(keyed.consume(key, 1))).collect();
-    std::panic::set_hook(Box::new(|_| {}));
-    for second in 0..4 {
-        clock.advance(SECOND);
-        global.tick();
-        assert_eq!(
-            others.iter().filter(|claim| claim.is_woken()).count(),
-            second,
-            "in turns, whether the claims are polled or not"
-        );
-    }
-    drop(std::panic::take_hook());
-    drop((bomb, others));
-    assert_eq!(global.snapshot().refunded, 4, "granted, but not seen");
-    assert_eq!(global.snapshot().waiting_tasks, 0);
 }
 
 #[test]
