@@ -77,17 +77,6 @@ fn a_claim_that_is_refused_because_it_would_wait_shows_it_too() {
 }
 
 #[test]
-fn a_claim_within_a_time_is_granted_in_it() {
-    let fixture = Fixture::starting_at(10);
-    super::drop_tokens(fixture.adaptive.limiter());
-    let mut claim = tokio_test::task::spawn(fixture.adaptive.consume(1).within(Duration::from_millis(100)));
-    assert!(claim.poll().is_pending());
-    fixture.pass(Duration::from_millis(100));
-    granted(&mut claim).succeeded();
-    assert_eq!(fixture.adaptive.snapshot().accepted, 1);
-}
-
-#[test]
 fn the_rate_exceeds_no_accepted_rate_by_more_than_half() {
     let fixture = Fixture::starting_at(10);
     // Requests are sent at 10 per second, and answered all at once.

@@ -51,48 +51,6 @@ fn a_claim_waits_for_midnight_and_is_refused_if_that_is_too_late() {
     assert_eq!(limiter.available(), 6);
 }
 
-/// Each row: after 1 h the wall clock is set by so many minutes; after so many more minutes, so many tokens are there.
-#[test]
-fn a_period_begins_once_when_the_wall_clock_says_so() {
-    let rows: &[(i64, &[(u64, u64)])] = &[
-        (0, &[(59, 0), (60, 10)]),
-        // Set forward over midnight, and not as far.
-        (60, &[(0, 10), (60, 10), (60 * 24 - 1, 10)]),
-        (30, &[(29, 0), (30, 10)]),
-        // Set back: midnight comes later.
-        (-30, &[(89, 0), (90, 10)]),
-        (-600, &[(659, 0), (660, 10)]),
-    ];
-    for (set, expected) in rows {
-        let (builder, clock) = evening();
-        let limiter = builder.build().unwrap();
-        drop(limiter.try_acquire(10).unwrap());
-        clock.advance(HOUR);
-        let wall = clock.wall();
-        let by = Duration::from_secs(set.unsigned_abs() * 60);
-        clock.set_wall(if *set < 0 { wall - by } else { wall + by });
-        let mut passed = 0;
-        for (minutes, tokens) in *expected {
-            clock.advance((*minutes - passed) as u32 * MINUTE);
-            passed = *minutes;
-            assert_eq!(limiter.available(), *tokens, "set by {set} minutes, after {minutes}");
-        }
-    }
-}
-
-#[test]
-fn a_period_that_has_begun_goes_on_when_the_clock_is_set_back_over_its_beginning() {
-    let (builder, clock) = evening();
-    let limiter = builder.build().unwrap();
-    clock.advance(2 * HOUR);
-    drop(limiter.try_acquire(10).unwrap());
-    clock.set_wall(clock.wall() - HOUR);
-    clock.advance(HOUR);
-    assert_eq!(limiter.available(), 0, "midnight comes a second time");
-    clock.advance(24 * HOUR);
-    assert_eq!(limiter.available(), 10);
-}
-
 /// A clock that ran years ahead for a while does not hold the limiter back until then.
 #[test]
 fn a_clock_that_was_wrong_by_years_is_corrected() {

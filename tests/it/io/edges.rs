@@ -21,32 +21,6 @@ fn drain(script: impl IntoIterator<Item = Step>) -> Drain {
 }
 
 #[test]
-fn a_read_does_not_fill_the_buffer_before_it_is_paid_for() {
-    let (limiter, clock) = by_hand(160, 0);
-    let mut paced = source([Bytes(25)]).pace_reads(&limiter);
-    let mut buffer = [0; 100];
-    assert_pending!(spawn(paced.read(&mut buffer)).poll());
-    assert_eq!(
-        (limiter.snapshot().waiting_tokens, paced.get_ref().next),
-        (10, 10),
-        "one chunk of the 25 bytes was read"
-    );
-    clock.advance(10 * MILLI);
-    limiter.tick();
-    // Another buffer, which is smaller.
-    let mut small = [0; 4];
-    for expected in [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]] {
-        let got = assert_ready_ok!(spawn(paced.read(&mut small)).poll());
-        assert_eq!(small[..got], expected);
-    }
-    assert_eq!(paid(&limiter), 10);
-    assert_pending!(spawn(paced.read(&mut small)).poll());
-    // Four bytes were read, and a whole chunk is claimed.
-    assert_eq!((limiter.snapshot().waiting_tokens, paced.into_parts().1), (10, vec![10, 11, 12, 13]));
-    assert_eq!(limiter.snapshot().waiting_tasks, 0);
-}
-
-#[test]
 fn another_limiter_continues_with_the_bytes_read() {
     let ((limiter, clock), (other, _)) = (by_hand(160, 0), by_hand(160, 160));
     let mut paced = source([Bytes(15)]).pace_reads(&limiter);
@@ -85,36 +59,6 @@ fn a_chunk_costs_no_more_than_a_claim_may() {
 }
 
 #[test]
-fn a_write_that_was_dropped_keeps_its_place_until_flush_or_shutdown() {
-    let (limiter, clock) = by_hand(160, 0);
-    let mut paced = drain([]).pace_writes(&limiter);
-    assert_pending!(spawn(paced.write(&[7; 8])).poll());
-    let behind = spawn(limiter.consume(1)).poll().is_pending();
-    assert!(behind);
-    clock.advance(8 * MILLI);
-    limiter.tick();
-    // The next writes use the same claim.
-    assert_eq!(assert_ready_ok!(spawn(paced.write(&[8; 3])).poll()), 3);
-    assert_eq!((paid(&limiter), limiter.available()), (8, 0));
-    assert_eq!(assert_ready_ok!(spawn(paced.write(&[8; 10])).poll()), 5);
-    for is_granted in [false, true] {
-        assert_pending!(spawn(paced.write(&[9; 10])).poll());
-        if is_granted {
-            clock.advance(10 * MILLI);
-            limiter.tick();
-            assert_eq!((limiter.snapshot().waiting_tasks, limiter.available()), (0, 0));
-        }
-        assert_ready_ok!(spawn(paced.flush()).poll());
-        assert_eq!((limiter.snapshot().waiting_tasks, paid(&limiter)), (0, 8));
-    }
-    drop(limiter.try_acquire(10).unwrap());
-    assert_pending!(spawn(paced.write(&[9; 10])).poll());
-    assert_ready_ok!(spawn(paced.shutdown()).poll());
-    assert_eq!((limiter.snapshot().waiting_tasks, paid(&limiter)), (0, 18));
-    assert_eq!((paced.get_ref().is_shut, paced.get_ref().taken.clone()), (true, vec![8; 8]));
-}
-
-#[test]
 fn an_in_flight_cap_is_not_held_between_writes() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(160)).max_in_flight(10));
     let mut paced = drain([Bytes(2), Bytes(9)]).pace_writes(&limiter);
@@ -122,17 +66,6 @@ fn an_in_flight_cap_is_not_held_between_writes() {
         assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 20][..len])).poll()), taken);
         assert_eq!((paid(&limiter), limiter.snapshot().in_flight), (granted, Some(0)));
     }
-}
-
-#[test]
-fn flush_and_shutdown_wait_for_no_tokens() {
-    let (limiter, _clock) = by_hand(160, 0);
-    let mut paced = drain([]).pace_bytes(&limiter);
-    assert_ready_ok!(spawn(paced.flush()).poll());
-    assert_ready_ok!(spawn(paced.shutdown()).poll());
-    limiter.close();
-    assert_ready_ok!(spawn(paced.flush()).poll());
-    assert_ready_ok!(spawn(paced.shutdown()).poll());
 }
 
 #[test]

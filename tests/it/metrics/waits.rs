@@ -3,7 +3,6 @@
 use crate::fixture::pending;
 
 use metrics::{set_default_local_recorder, with_local_recorder};
-use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota, join};
@@ -60,26 +59,6 @@ fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
     });
     let values = recorder.read();
     assert_eq!((values.waits("left"), values.waits("deny")), (vec![34_000_000], vec![35_000_000]));
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_paused_time_each_waiter_waits_to_its_scheduled_instant() {
-    let recorder = TestRecorder::new();
-    let _here = set_default_local_recorder(&recorder.inner);
-    let limiter = Limiter::new(Quota::per_second(100).burst(2)).unwrap();
-    let meter = Meter::new("api", &limiter).unwrap();
-    let start = Instant::now();
-    let claims = (0..12).map(|_| limiter.consume(1));
-    for grant in futures::future::join_all(claims).await {
-        let _ = grant.unwrap();
-    }
-    assert_eq!(start.elapsed(), 100 * MILLI);
-    meter.publish();
-    let values = recorder.read();
-    // Two claims did not have to wait.
-    assert_eq!(values.waits("allow"), (1..=10).map(|turn| turn * 10_000_000).collect::<Vec<_>>());
-    assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 12);
-    assert_eq!(values.gauge("waiting{key=api}"), 0.0);
 }
 
 #[test]

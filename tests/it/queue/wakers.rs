@@ -14,35 +14,6 @@ fn poll_as<F: Future + Unpin>(task: &mut Spawn<()>, future: &mut F) -> Poll<F::O
 }
 
 #[test]
-fn spurious_polls_change_nothing() {
-    let fixture = Fixture::new(one_per_milli(5));
-    let mut front = fixture.enter(2);
-    let mut back = fixture.enter(1);
-    let before = fixture.limiter.snapshot();
-    for _ in 0..if cfg!(miri) { 3 } else { 100 } {
-        waits(&mut back);
-        waits(&mut front);
-    }
-    assert_eq!(fixture.limiter.snapshot(), before);
-    fixture.pass(3 * MILLI);
-    let _grants = [served(&mut front), served(&mut back)];
-    assert_eq!(fixture.limiter.available(), 0);
-}
-
-#[test]
-fn a_poll_without_a_wake_up_finds_the_grant_once() {
-    let fixture = Fixture::new(one_per_milli(5));
-    let mut waiting = fixture.enter(2);
-    let mut next = fixture.enter(1);
-    fixture.pass(2 * MILLI);
-    // The claim was woken, but would have been polled now anyway.
-    let grant = assert_ready_ok!(waiting.poll());
-    drop(waiting);
-    waits(&mut next);
-    assert_eq!((grant.cost(), fixture.limiter.snapshot().granted), (2, 2));
-}
-
-#[test]
 fn of_two_wakers_the_latest_is_woken_and_the_other_dropped() {
     let fixture = Fixture::new(one_per_milli(5));
     let (mut old, mut new) = (spawn(()), spawn(()));
@@ -66,21 +37,6 @@ fn a_cancelled_claim_is_not_woken_and_its_waker_is_dropped() {
     assert_eq!(task.waker_ref_count(), 1);
     fixture.pass(MILLI);
     assert!(!task.is_woken());
-}
-
-#[test]
-fn a_future_moved_to_another_thread_keeps_its_place() {
-    let fixture = Fixture::new(one_per_milli(5));
-    let mut first_task = spawn(());
-    let mut moving = Box::pin(fixture.limiter.clone().consume_owned(1));
-    assert_pending!(poll_as(&mut first_task, &mut moving));
-    let mut behind = fixture.enter(1);
-    let elsewhere = std::thread::spawn(move || pending(moving));
-    let mut second_task = elsewhere.join().unwrap();
-    fixture.pass(MILLI);
-    assert!(!first_task.is_woken() && second_task.is_woken());
-    let _grant = assert_ready_ok!(second_task.poll());
-    waits(&mut behind);
 }
 
 #[test]

@@ -17,39 +17,6 @@ fn cost_zero_is_granted_at_once_and_touches_nothing() {
 }
 
 #[test]
-fn cost_above_max_in_flight_is_too_large_for_every_call() {
-    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(5));
-    assert_eq!(
-        fixture.limiter.try_acquire(6).unwrap_err(),
-        TryAcquireError::TooLarge { cost: 6, most: 5, by: Bound::InFlight, quota_name: None }
-    );
-    let error = assert_ready_err!(spawn(fixture.limiter.consume(6)).poll());
-    assert_eq!(error, ConsumeError::TooLarge { cost: 6, most: 5, by: Some(Bound::InFlight), quota_name: None });
-    assert_eq!(
-        fixture.limiter.blocking_consume(6).unwrap_err(),
-        ConsumeError::TooLarge { cost: 6, most: 5, by: Some(Bound::InFlight), quota_name: None }
-    );
-}
-
-// The five points at which a waiter can be dropped. Each time the waiter behind it moves up at once, and at the end the
-// bucket contains exactly the tokens that were minted and not granted.
-
-#[test]
-fn refused_requests_consume_nothing() {
-    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(5).initial(3)).max_in_flight(4).max_waiting(0));
-    for _ in 0..1_000 {
-        fixture.denied(4);
-        assert!(fixture.limiter.try_acquire(5).is_err());
-        assert_ready_err!(spawn(fixture.limiter.consume(4)).poll());
-        assert_ready_err!(spawn(fixture.limiter.consume(5)).poll());
-        assert_ready_err!(spawn(fixture.limiter.consume(4).within(Duration::ZERO)).poll());
-    }
-    let after = fixture.limiter.snapshot();
-    assert_eq!((after.granted, after.in_flight, after.refused), (0, Some(0), 3_000));
-    let _all = fixture.limiter.try_acquire(3).unwrap();
-}
-
-#[test]
 fn try_now_grants_what_is_there_and_otherwise_does_nothing() {
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(6).initial(6)).max_in_flight(4));
     let grant = fixture.limiter.consume(3).try_now().unwrap();

@@ -3,32 +3,6 @@
 use super::*;
 use tollgate::ReleaseError;
 
-/// The law counts the tokens granted less those refunded: five grants that are refunded at one instant let five others
-/// pass at that instant, in addition to the one token in the bucket. A server sees six requests if the five were sent.
-#[test]
-fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant() {
-    let fixture = Fixture::new(one_per_milli(1).initial(1));
-    let mut grants: Vec<_> = (0..5)
-        .map(|_| {
-            let grant = fixture.take(1);
-            fixture.pass(MILLI);
-            grant
-        })
-        .collect();
-    let before = fixture.limiter.snapshot();
-    let mut passed = Vec::new();
-    // The bucket is full: if its token were not taken, a refund would be lost.
-    passed.push(fixture.limiter.try_acquire(1).unwrap());
-    for grant in &mut grants {
-        assert_eq!(fixture.denied(1).remaining, 0);
-        grant.settle(0);
-        passed.push(fixture.limiter.try_acquire(1).unwrap());
-    }
-    assert_eq!(fixture.denied(1).retry_after, Some(MILLI));
-    let after = fixture.limiter.snapshot();
-    assert_eq!((after.granted - before.granted, after.refunded - before.refunded, passed.len()), (6, 5, 6));
-}
-
 #[test]
 fn settle_of_an_owned_grant_is_the_same() {
     let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(100));
@@ -38,30 +12,6 @@ fn settle_of_an_owned_grant_is_the_same() {
     assert_eq!((grant.cost(), fixture.limiter.available()), (10, 90));
     drop(grant);
     assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
-}
-
-/// Seastar's ceiling loses the tokens minted while it is reached, and grants about half of the rate.
-#[test]
-fn ceiling_reached_again_and_again_does_not_slow_the_configured_rate() {
-    let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(10)).max_in_flight(4));
-    let mut held = vec![];
-    let mut passed = 0;
-    for milli in 0..1_000 {
-        fixture.pass(MILLI);
-        // Work in batches: all of it is released every seventh millisecond, repeatedly.
-        if milli % 7 == 6 {
-            held.clear();
-        }
-        while let Ok(grant) = fixture.limiter.try_acquire(1) {
-            held.push(grant);
-            passed += 1;
-            if milli % 7 == 6 && held.len() == 4 {
-                held.clear();
-            }
-        }
-    }
-    assert_eq!(passed + fixture.level(), 1_000);
-    assert!(fixture.level() <= 10);
 }
 
 #[test]
