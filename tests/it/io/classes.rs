@@ -14,31 +14,6 @@ fn divided(burst: u64) -> Limiter {
     Limiter::builder().quota(quota).classes().build().unwrap()
 }
 
-/// Writes for a second through two writers of a class. Returns the number of bytes.
-async fn write_for_a_second(class: &Class) -> u64 {
-    let end = Instant::now() + Duration::from_secs(1);
-    let writers = (0..2).map(async |_| {
-        let mut bytes = 0;
-        let mut writer = sink().pace_writes(class);
-        while Instant::now() < end {
-            bytes += writer.write(&[7; 100_000]).await.unwrap() as u64;
-        }
-        bytes
-    });
-    futures::future::join_all(writers).await.into_iter().sum()
-}
-
-#[tokio::test(start_paused = true)]
-async fn connections_of_two_classes_share_by_weight() {
-    let limiter = divided(16_000);
-    let a = limiter.class("a", Share::weight(3)).unwrap();
-    let b = limiter.class("b", Share::weight(1)).unwrap();
-    let (a, b) = tokio::join!(write_for_a_second(&a), write_for_a_second(&b));
-    // A chunk is 1,000 bytes. At the end one claim of each writer is granted after the second.
-    assert!((1_000_000..=1_004_000).contains(&(a + b)), "{a} + {b}");
-    assert!(a.abs_diff(3 * b) <= 4_000 + 3 * 4_000, "law 2 of docs/classes.md, times 3, and the end: {a} and {b}");
-}
-
 #[tokio::test(start_paused = true)]
 async fn each_direction_has_its_own_class_or_limiter() {
     let limiter = divided(1_600);

@@ -195,24 +195,6 @@ fn a_slower_quota_sets_the_held_claim_aside_again() {
     assert!(log.ends_with("b29 300, joint 460"), "{log}");
 }
 
-/// The class of a weight of 1 beside one of 9: what joint claims get counts as what other claims get.
-#[test]
-fn joint_claims_have_the_share_of_their_class() {
-    let clock = ManualClock::new();
-    let fast = limiter(&clock, Quota::per_second(1_000).burst(100));
-    let tokens = divided(&clock);
-    let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 9));
-    let mut timeline = Timeline::new(&clock, [&fast, &tokens]);
-    timeline.many("b", &b, 200, 1);
-    for index in 0..40 {
-        timeline.joint(format!("a{index}"), [(any(&fast), 1), (any_class(&a), 1)]);
-    }
-    timeline.until(1_000);
-    assert_eq!((a.snapshot().served, b.snapshot().served), (10, 90));
-    timeline.until(3_000);
-    assert!(timeline.waiting.is_empty());
-}
-
 /// A class takes no turns ahead while the other limiter has no tokens: it would get as many tokens at once later.
 #[test]
 fn turns_are_not_saved_up() {

@@ -228,16 +228,6 @@ fn within_ends_a_joint_claim_at_its_time_and_names_the_limiter_that_was_not_read
     assert_eq!((a.snapshot().waiting_tasks, capped.snapshot().waiting_tasks), (0, 0));
 }
 
-#[test]
-fn a_joint_claim_that_is_granted_in_its_last_moment_is_granted() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), empty(&clock, 5));
-    let mut claim = pending(join([(&a, 1), (&b, 2)]).within(2 * MS));
-    pass(2, &clock, &[&a, &b]);
-    assert!(claim.is_woken());
-    assert_eq!(costs(&mut claim), [1, 2]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_joint_claim_times_out_by_its_own_timer() {
     let a = Limiter::new(Quota::per_second(1_000)).unwrap();

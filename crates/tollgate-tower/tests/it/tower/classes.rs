@@ -37,14 +37,6 @@ where
     futures::future::join_all(calls).await
 }
 
-/// The first worked example of the specification.
-#[tokio::test(start_paused = true)]
-async fn layers_of_two_classes_share_by_weight() {
-    let [a, b] = two_classes([3, 1]).map(|class| LimitLayer::new(&class).release_at_head().layer(service_fn(echo)));
-    let (a, b) = tokio::join!(instants(a, 8), instants(b, 4));
-    assert_eq!((&a[..], &b[..]), (&[1, 3, 4, 5, 7, 8, 9, 11][..], &[2, 6, 10, 12][..]));
-}
-
 #[tokio::test(start_paused = true)]
 async fn each_request_chooses_its_class_and_its_cost() {
     let classes = two_classes([1, 1]);
