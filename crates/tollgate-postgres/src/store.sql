@@ -168,7 +168,7 @@ BEGIN
       IF level >= 0 THEN
         level := level + credit;
         credit := 0;
-        IF level > most THEN level := most; part := 0; END IF;
+        IF level >= most THEN level := most; part := 0; END IF;
       END IF;
     END IF;
     IF last > LAST_NUMBER THEN
@@ -223,7 +223,7 @@ BEGIN
       most := greatest(burst - held, least(fill, burst), 0);
       credit := greatest(0, least(credit, burst / 2 - held));
       IF level >= 0 THEN level := level + credit; credit := 0; END IF;
-      IF level > most THEN level := most; part := 0; END IF;
+      IF level >= most THEN level := most; part := 0; END IF;
     END IF;
   END IF;
 
@@ -259,7 +259,7 @@ BEGIN
       AND (own_first = 0 OR oldest < since OR oldest = since AND oldest_first > own_first)
       THEN oldest_first ELSE own_first END;
     most := greatest(burst - held, least(fill, burst), 0);
-    IF level > most THEN level := most; part := 0; END IF;
+    IF level >= most THEN level := most; part := 0; END IF;
     IF known AND NOT is_repeat THEN
       -- Returned promises: the last ones are not promised any more; those that have later ones behind them can be promised
       -- anew.
@@ -294,10 +294,9 @@ BEGIN
       END IF;
       IF level < 0 THEN credit := credit + back; ELSE level := level + back; END IF;
       most := greatest(burst - others - keeps, least(fill, burst), 0);
-      IF back > 0 AND level >= most THEN part := 0; END IF;
       credit := greatest(0, least(credit, burst / 2 - others - keeps));
       IF level >= 0 THEN level := level + credit; credit := 0; END IF;
-      IF level > most THEN level := most; part := 0; END IF;
+      IF level >= most THEN level := most; part := 0; END IF;
     END IF;
     first := least(first, burst);
     there := greatest(level, 0) + credit;
@@ -377,7 +376,7 @@ BEGIN
       most := greatest(burst - others - allowance, least(fill, burst), 0);
       credit := greatest(0, least(credit, burst / 2 - others - allowance));
       IF level >= 0 THEN level := level + credit; credit := 0; END IF;
-      IF level > most THEN level := most; part := 0; END IF;
+      IF level >= most THEN level := most; part := 0; END IF;
       -- Counts the nodes with waiters, in each epoch anew.
       this := now / EPOCH_LENGTH;
       epochs := 1 + (least(ceil(debt::double precision / amount) * period, LONGEST)::bigint + EPOCH_LENGTH / 2)

@@ -115,12 +115,13 @@ local function compact()
   returned = kept
 end
 
--- Lowers the level to what may be there beside allowances of `held`, and the credit to half of the burst less these.
+-- Lowers the level to what may be there beside allowances of `held`, and the credit to half of the burst less these. A full
+-- bucket has no part of a token.
 local function cut(held)
   credit = math.max(0, math.min(credit, math.floor(burst / 2) - held))
   if level < 0 then return end
   level, credit = level + credit, 0
-  if level > most(held) then level, part = most(held), 0 end
+  if level >= most(held) then level, part = most(held), 0 end
 end
 
 -- How many tokens are minted in the next `micros` microseconds, up to 2^52.
@@ -319,7 +320,6 @@ if not refused then
     compact()
     if #returned > MOST_RETURNED then table.remove(returned, 1) end
     if level < 0 then credit = credit + back else level = level + back end
-    if back > 0 and level >= most(others + keeps) then part = 0 end
     cut(others + keeps)
   end
   first = math.min(first, burst)

@@ -46,7 +46,8 @@ impl SharedBucket {
     }
 
     /// Lowers the level to what may be there beside allowances of `held`. While tokens are promised, claims up to half of the
-    /// burst are saved up at their nodes: what is there beside them and the allowances is within the other half.
+    /// burst are saved up at their nodes: what is there beside them and the allowances is within the other half. A full bucket
+    /// has no part of a token: it mints the next token from now on.
     pub(super) fn cut(&mut self, held: i64) {
         let most = self.most(held);
         self.credit = self.credit.min(self.terms.burst as i64 / 2 - held).max(0);
@@ -54,7 +55,7 @@ impl SharedBucket {
             return;
         }
         self.level += std::mem::take(&mut self.credit);
-        if self.level > most {
+        if self.level >= most {
             (self.level, self.part) = (most, 0);
         }
     }

@@ -36,10 +36,6 @@ impl SharedBucket {
         } else {
             self.level += back;
         }
-        if back > 0 && self.level >= self.most(held) {
-            // They were there all the time: the bucket was full, and no part of a token was minted.
-            self.part = 0;
-        }
         self.cut(held);
     }
 }

@@ -47,3 +47,30 @@ fn a_lease_lasts_as_long_if_the_clock_steps_back() {
         assert_eq!((grant.now, grant.remaining), (0, remaining), "after {silence} ms");
     }
 }
+
+/// A bucket that is full mints the next token from then on, also if tokens that it has not minted make it full: those that a
+/// node returned while others were promised, and those that a node holds beyond its allowance.
+#[test]
+fn a_full_bucket_has_no_part_of_a_token() {
+    for is_returned in [true, false] {
+        let mut bucket = SharedBucket::new(terms(), BEGIN);
+        let mut node = LeaseRequest::new(1, 1, terms());
+        (node.want, node.ttl) = (if is_returned { 1_000 } else { 400 }, 10_000_000);
+        assert_eq!(bucket.answer(&node, BEGIN).unwrap().now, node.want);
+        (node.number, node.want) = (2, 0);
+        let (now, rest) = if is_returned {
+            let mut other = LeaseRequest::new(2, 1, terms());
+            (other.want, other.useful) = (2, HOUR as u64);
+            assert_eq!(bucket.answer(&other, BEGIN).unwrap().promised, 2);
+            node.back = 1;
+            bucket.answer(&node, BEGIN).unwrap();
+            (BEGIN + 1_001_900, ask(3, 1_000, 1))
+        } else {
+            (node.want, node.held) = (600, 400);
+            (BEGIN + 900, node)
+        };
+        let rest_given = bucket.answer(&rest, now).unwrap().now;
+        let one = bucket.answer(&ask(4, 1, 1), now + 100).unwrap();
+        assert_eq!((rest_given, one.now), (rest.want, 0), "is_returned: {is_returned}");
+    }
+}
