@@ -18,6 +18,7 @@ pub(crate) mod driving;
 pub(crate) mod dry_run;
 mod expiry;
 mod fine;
+pub(crate) mod forecast;
 mod grants;
 pub(crate) mod joint;
 pub(crate) mod locked;
@@ -31,6 +32,7 @@ pub(crate) mod rovers;
 pub(crate) mod schedule;
 pub(crate) mod source;
 pub(crate) mod state;
+pub(crate) mod steps;
 pub(crate) mod stride;
 pub(crate) mod supply;
 pub(crate) mod wakes;
@@ -170,19 +172,21 @@ impl Core {
 
     /// Puts a quota in dry run, or enforces it again.
     pub(crate) fn set_dry_run(&self, which: Which<'_>, is_dry: bool) -> Result<(), ConfigError> {
-        self.with(|state, rovers, _| {
-            state.set_dry_run(rovers, which, is_dry)?;
+        let set = |state: &mut State, rovers: &Rovers, _| {
+            let ended = state.set_dry_run(rovers, which, is_dry)?;
             self.has_dry_run.store(state.dry_run().is_some(), Ordering::Relaxed);
-            Ok(())
-        })
+            Ok(ended)
+        };
+        self.with(set).map(drop)
     }
 
     /// Puts all quotas in dry run, or enforces them again, as `is_dry` says once the lock is held.
     pub(crate) fn set_dry_run_of_all(&self, is_dry: impl FnOnce() -> bool) {
-        self.with_anyway(|state, rovers, _| {
-            state.set_dry_run_of_all(rovers, is_dry());
+        drop(self.with_anyway(|state, rovers, _| {
+            let ended = state.set_dry_run_of_all(rovers, is_dry());
             self.has_dry_run.store(state.dry_run().is_some(), Ordering::Relaxed);
-        });
+            ended
+        }));
     }
 
     /// Whether a quota is in dry run. This can have changed by the time the caller acts on it.

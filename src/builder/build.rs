@@ -79,9 +79,9 @@ impl Builder {
             return Err(ConfigError::DryRunUnsupported { setting: "distributed" });
         }
         if self.dry_run.all {
-            (0..self.quotas.len()).try_for_each(|index| state.set_dry_run(rovers, index.into(), true))?;
+            (0..self.quotas.len()).try_for_each(|index| state.set_dry_run(rovers, index.into(), true).map(drop))?;
         }
-        self.dry_run.each().try_for_each(|which| state.set_dry_run(rovers, which, true))
+        self.dry_run.each().try_for_each(|which| state.set_dry_run(rovers, which, true).map(drop))
     }
 
     /// The supply to begin with.

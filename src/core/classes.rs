@@ -39,23 +39,6 @@ mod tournament;
 mod tree;
 pub(crate) mod weights;
 
-/// Counts, for the tests of bounds, the steps of the scheduler and the classes that loops over classes look at.
-pub(crate) mod steps {
-    #[cfg(test)]
-    thread_local!(static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
-
-    #[inline(always)]
-    pub(crate) fn count() {
-        #[cfg(test)]
-        STEPS.set(STEPS.get() + 1);
-    }
-
-    #[cfg(all(test, not(tollgate_loom)))]
-    pub(crate) fn take() -> u64 {
-        STEPS.take()
-    }
-}
-
 pub(crate) use conflict::FloorConflict;
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;

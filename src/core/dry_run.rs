@@ -11,9 +11,8 @@
 //! construction: it moves the same [`Supply`] by the same rule as the queue of a limiter (see `state/serving.rs`).
 //!
 //! The simulated queue is first come, first served, and its claims have no callers. So the wait of an arriving claim is
-//! known at once: it is the instant at which the claim passes behind all claims in the queue. `ahead` keeps the supply
-//! as it will be once the last claim has been granted, so that an arrival takes a few steps per quota. If the position
-//! alone decides, no step per claim is needed; see `state/forecast.rs`, which has the same three cases.
+//! known at once: it is the instant at which the claim passes behind all claims in the queue, which `core/forecast.rs`
+//! tells.
 //!
 //! # What is simulated, and what is not
 //!
@@ -27,6 +26,7 @@
 mod changes;
 mod view;
 
+use crate::core::forecast::{Claim, Forecast, Line};
 use crate::core::supply::Supply;
 use crate::error::Bound;
 use crate::observe::{Reason, Verdict};
@@ -37,26 +37,25 @@ use std::time::Duration;
 /// its memory while more calls arrive than the quotas allow.
 const MOST_WAITING: u64 = 1 << 16;
 
-/// An entry of the simulated queue.
-#[derive(Clone, Debug)]
-enum Entry {
-    /// `count` successive claims of one cost that the limiter itself granted at once.
-    Passed { cost: u64, count: usize },
-    /// A claim that also waits in the limiter's own queue, where it has this number: an enforced quota, the cap or a
-    /// pause holds it back there.
-    Waiting { cost: u64, number: u64 },
-    /// Tokens of a debt: charged behind the claims that arrived before it.
-    Debt(u64),
+/// Successive claims of one cost in the simulated queue, which numbers its claims from 1 in the order of their arrival.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// The numbers of the first claim, and of the one after the last.
+    first: u64,
+    end: u64,
+    cost: u64,
+    /// The debt that is paid after the last of them.
+    debt_after: u64,
 }
 
-/// The supply once the last claim in the simulated queue has been granted.
-#[derive(Debug)]
-enum Ahead {
-    /// To be computed.
-    Stale,
-    /// No clock can tell when one of the claims is granted.
-    Unknown,
-    Known(Supply),
+/// A claim that waits in the limiter's own queue: an enforced quota, the cap or a pause holds it back there.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    cost: u64,
+    /// Its number in the simulated queue; 0 if it never waited there.
+    number: u64,
+    /// `None` if it waited already when the simulation began.
+    verdict: Option<Verdict>,
 }
 
 /// The simulation of one limiter; see the head of this file.
@@ -64,21 +63,20 @@ enum Ahead {
 pub(crate) struct DryRun {
     /// All quotas, as of the instant up to which the simulated queue has been served. Without a ceiling.
     supply: Supply,
-    queue: VecDeque<Entry>,
+    queue: VecDeque<Run>,
+    /// The number of the claim that arrived last.
+    last: u64,
     /// How many claims the queue holds.
     waiting: u64,
-    /// The tokens of all entries of the queue.
+    /// The tokens of all claims and debts in the queue.
     tokens: u64,
     /// An upper bound for the cost of any claim in the queue, in tokens.
     largest: u64,
-    ahead: Ahead,
-    /// A copy of the supply that is minted ahead of time, kept to be reused.
-    scratch: Option<Supply>,
+    forecast: Forecast,
     /// Which quotas are in dry run.
     is_dry: Box<[bool]>,
-    /// The costs of the claims that wait in the limiter's own queue, by number, and the verdicts on them. A claim that waited
-    /// there when the simulation began has none.
-    held: BTreeMap<u64, (u64, Option<Verdict>)>,
+    /// The claims that wait in the limiter's own queue, by their numbers there.
+    held: BTreeMap<u64, Held>,
     pub(crate) totals: DryTotals,
 }
 
@@ -103,24 +101,31 @@ pub(crate) enum Ask {
 }
 
 impl DryRun {
-    /// Starts from the limiter's own supply, when everything before its queue ends at `claimed`.
-    pub(crate) fn new(supply: &Supply, claimed: u64) -> Self {
+    /// Starts from the limiter's own supply, with the claims that wait in its queue. The first of them begins at `base`.
+    pub(crate) fn new(supply: &Supply, base: u64, claims: impl Iterator<Item = Claim>) -> Self {
         let mut supply = supply.clone();
         supply.uncap();
-        supply.know_claimed(claimed);
+        supply.know_claimed(base);
         let count = supply.quotas().len();
-        Self {
+        let mut simulation = Self {
             supply,
             queue: VecDeque::new(),
+            last: 0,
             waiting: 0,
             tokens: 0,
             largest: 0,
-            ahead: Ahead::Stale,
-            scratch: None,
+            forecast: Forecast::default(),
             is_dry: vec![false; count].into(),
             held: BTreeMap::new(),
             totals: DryTotals { refused_by: vec![0; count].into(), ..DryTotals::default() },
-        }
+        };
+        let adopt = |(number, cost, debt)| {
+            let own = simulation.push(cost);
+            simulation.owe(debt);
+            (number, Held { cost, number: own, verdict: None })
+        };
+        simulation.held = claims.map(adopt).collect();
+        simulation
     }
 
     pub(crate) fn is_dry(&self, quota: usize) -> bool {
@@ -139,41 +144,29 @@ impl DryRun {
     /// Serves the simulated queue up to `now`, each claim at the instant that the schedule gives it.
     pub(crate) fn serve(&mut self, now: u64) {
         let now = now.max(self.supply.synced());
-        while let Some(cost) = self.front() {
-            let ticket = self.supply.claimed().wrapping_add(cost);
+        while let Some(run) = self.queue.front_mut() {
+            let ticket = self.supply.claimed().wrapping_add(run.cost);
             let Some(at) = self.supply.scheduled(ticket).filter(|at| *at <= now) else {
                 return self.supply.mint(now, Some(ticket));
             };
             self.supply.mint(at, Some(ticket));
-            self.supply.claim(cost);
-            self.take_front(cost);
+            run.first += 1;
+            self.waiting -= 1;
+            let is_last = run.first == run.end;
+            let tokens = run.cost + if is_last { run.debt_after } else { 0 };
+            self.supply.claim(tokens);
+            self.tokens -= tokens;
+            if is_last {
+                self.queue.pop_front();
+            }
         }
-        (self.ahead, self.largest) = (Ahead::Stale, 0);
+        self.largest = 0;
         self.supply.mint(now, None);
     }
 
-    /// Charges the debts in front of all claims. Returns the cost of the front claim.
-    fn front(&mut self) -> Option<u64> {
-        loop {
-            match *self.queue.front()? {
-                Entry::Passed { cost, .. } | Entry::Waiting { cost, .. } => return Some(cost),
-                Entry::Debt(tokens) => {
-                    self.supply.claim(tokens);
-                    self.tokens -= tokens;
-                    self.queue.pop_front();
-                }
-            }
-        }
-    }
-
-    /// Removes the front claim, which costs `cost`.
-    fn take_front(&mut self, cost: u64) {
-        self.waiting -= 1;
-        self.tokens -= cost;
-        match self.queue.front_mut() {
-            Some(Entry::Passed { count, .. }) if *count > 1 => *count -= 1,
-            _ => drop(self.queue.pop_front()),
-        }
+    /// The position at which the front claim ends.
+    fn front_ticket(&self) -> Option<u64> {
+        Some(self.supply.claimed().wrapping_add(self.queue.front()?.cost))
     }
 
     /// The verdict on a claim of `cost` that arrives at `now`. The claim takes its place in the simulation.
@@ -201,7 +194,7 @@ impl DryRun {
                     let by = self.supply.scheduled_obstacle(ticket);
                     return Verdict::Refused { reason: Reason::TooLate, by };
                 }
-                self.push(Entry::Passed { cost, count: 1 });
+                self.push(cost);
                 Verdict::Waits { nanos }
             }
         }
@@ -241,102 +234,83 @@ impl DryRun {
 
     /// The instant at which a claim of `cost` behind all claims in the queue passes. `None` if no clock can tell.
     fn predict(&mut self, cost: u64) -> Option<u64> {
-        let end = self.tail().wrapping_add(cost);
-        let front = match self.queue.front() {
-            Some(Entry::Passed { cost, .. } | Entry::Waiting { cost, .. }) if !self.supply.is_straight() => *cost,
-            _ => return self.supply.scheduled(end),
+        let (base, tail) = (self.supply.claimed(), self.tail());
+        let Some(front) = self.queue.front().filter(|_| !self.supply.is_straight()) else {
+            return self.supply.scheduled(tail.wrapping_add(cost));
         };
-        let front = self.supply.claimed().wrapping_add(front);
-        if let Some(at) = self.supply.scheduled_behind(&mut self.scratch, front, self.largest, end) {
-            return Some(at);
-        }
-        if let Ahead::Stale = self.ahead {
-            let mut supply = self.supply.clone();
-            self.ahead = match self.queue.iter().try_for_each(|entry| cover(&mut supply, entry)) {
-                Some(()) => Ahead::Known(supply),
-                None => Ahead::Unknown,
-            };
-        }
-        match &self.ahead {
-            Ahead::Known(supply) => supply.scheduled(supply.claimed().wrapping_add(cost)),
-            Ahead::Stale | Ahead::Unknown => None,
-        }
+        let line = Line { base, tail, first: (front.first, front.cost), largest: self.largest };
+        let claims = |from| {
+            let runs = self.queue.range(self.queue.partition_point(|run| run.end <= from)..);
+            runs.flat_map(move |run| run.claims_from(from))
+        };
+        self.forecast.predict(&self.supply, line, cost, claims)
     }
 
-    fn push(&mut self, entry: Entry) {
-        if let Ahead::Known(supply) = &mut self.ahead {
-            if cover(supply, &entry).is_none() {
-                self.ahead = Ahead::Unknown;
-            }
+    /// A claim of `cost` joins the end of the queue. Returns its number.
+    fn push(&mut self, cost: u64) -> u64 {
+        self.waiting += 1;
+        self.tokens += cost;
+        self.largest = self.largest.max(cost);
+        self.last += 1;
+        match self.queue.back_mut() {
+            Some(run) if (run.end, run.cost, run.debt_after) == (self.last, cost, 0) => run.end += 1,
+            _ => self.queue.push_back(Run { first: self.last, end: self.last + 1, cost, debt_after: 0 }),
         }
-        match entry {
-            Entry::Debt(tokens) => self.tokens += tokens,
-            Entry::Passed { cost, .. } | Entry::Waiting { cost, .. } => {
-                self.waiting += 1;
-                self.tokens += cost;
-                self.largest = self.largest.max(cost);
-            }
-        }
-        match (self.queue.back_mut(), &entry) {
-            (Some(Entry::Passed { cost: last, count }), Entry::Passed { cost, .. }) if last == cost => *count += 1,
-            _ => self.queue.push_back(entry),
-        }
+        self.last
+    }
+
+    /// Records a debt behind all claims.
+    fn owe(&mut self, tokens: u64) {
+        let Some(run) = self.queue.back_mut() else { return self.supply.claim(tokens) };
+        run.debt_after += tokens;
+        self.tokens += tokens;
+        self.forecast.note_debt(run.end - 1, tokens);
     }
 
     /// Records that a claim of `cost`, on which `verdict` was given just now, waits in the limiter's own queue with
     /// this number.
     pub(crate) fn hold(&mut self, number: u64, cost: u64, verdict: Verdict) {
-        if let Verdict::Waits { .. } = verdict {
-            match self.queue.back_mut() {
-                Some(Entry::Passed { count, .. }) if *count > 1 => {
-                    *count -= 1;
-                    self.queue.push_back(Entry::Waiting { cost, number });
-                }
-                Some(last) => *last = Entry::Waiting { cost, number },
-                None => {}
-            }
-        }
-        self.held.insert(number, (cost, Some(verdict)));
-    }
-
-    /// Adds a claim that waited in the limiter's own queue when the simulation began.
-    pub(crate) fn adopt(&mut self, number: u64, cost: u64) {
-        self.push(Entry::Waiting { cost, number });
-        self.held.insert(number, (cost, None));
-    }
-
-    /// Adds a debt that was in the limiter's own queue, behind claims, when the simulation began.
-    pub(crate) fn adopt_debt(&mut self, tokens: u64) {
-        if tokens > 0 {
-            self.push(Entry::Debt(tokens));
-        }
+        let own = if let Verdict::Waits { .. } = verdict { self.last } else { 0 };
+        self.held.insert(number, Held { cost, number: own, verdict: Some(verdict) });
     }
 
     /// The limiter has granted the claim with this number. Returns the verdict on it, if it arrived here.
     pub(crate) fn pass(&mut self, number: u64) -> Option<Verdict> {
-        self.held.remove(&number)?.1
+        self.held.remove(&number)?.verdict
     }
 
     /// A claim left the limiter's own queue at `now` without a grant, so it leaves the simulation too. If the
     /// simulation had granted it, its tokens are refunded here.
     pub(crate) fn leave(&mut self, number: u64, now: u64) {
         self.serve(now);
-        let held = self.held.remove(&number);
-        let is_it = |entry: &Entry| matches!(entry, Entry::Waiting { number: own, .. } if *own == number);
-        let index = self.queue.iter().position(is_it);
-        if let Some((index, Entry::Waiting { cost, .. })) =
-            index.and_then(|index| Some((index, self.queue.remove(index)?)))
-        {
-            (self.waiting, self.tokens) = (self.waiting - 1, self.tokens - cost);
-            self.ahead = Ahead::Stale;
-            if index == 0 {
-                // Tokens above the burst that were saved for this claim are lost, after the debts behind it.
-                self.front();
-                self.supply.cut(None);
-                self.serve(now);
+        let Some(Held { cost, number, verdict }) = self.held.remove(&number) else { return };
+        let index = self.queue.partition_point(|run| run.end <= number);
+        let Some(run) = self.queue.get_mut(index).filter(|run| run.first <= number) else {
+            if !matches!(verdict, Some(Verdict::Refused { .. })) {
+                self.refund(cost, now, None);
             }
-        } else if let Some((cost, None | Some(Verdict::AtOnce { .. } | Verdict::Waits { .. }))) = held {
-            self.refund(cost, now, None);
+            return;
+        };
+        (self.waiting, self.tokens) = (self.waiting - 1, self.tokens - cost);
+        self.forecast.note_leave(number, run.debt_after);
+        let after = Run { first: number + 1, ..*run };
+        (run.end, run.debt_after) = (number, 0);
+        let next = if run.is_empty() { index } else { index + 1 };
+        if run.is_empty() {
+            self.queue.remove(index);
+        }
+        if !after.is_empty() {
+            self.queue.insert(next, after);
+        } else if next > 0 {
+            self.queue[next - 1].debt_after += after.debt_after;
+        } else {
+            self.tokens -= after.debt_after;
+            self.supply.claim(after.debt_after);
+        }
+        if next == 0 {
+            // Tokens above the burst that were saved for this claim are lost, after the debts behind it.
+            self.supply.cut(None);
+            self.serve(now);
         }
     }
 
@@ -358,15 +332,14 @@ impl DryRun {
     }
 }
 
-/// Serves `entry` ahead of time. `None` if no clock can tell when.
-fn cover(supply: &mut Supply, entry: &Entry) -> Option<()> {
-    let (cost, count) = match *entry {
-        Entry::Passed { cost, count } => (cost, count),
-        Entry::Waiting { cost, .. } => (cost, 1),
-        Entry::Debt(tokens) => {
-            supply.claim(tokens);
-            return Some(());
-        }
-    };
-    (0..count).try_for_each(|_| supply.serve_ahead(supply.claimed(), cost))
+impl Run {
+    fn is_empty(&self) -> bool {
+        self.first == self.end
+    }
+
+    /// The claims with this number or a higher one.
+    fn claims_from(self, from: u64) -> impl Iterator<Item = Claim> {
+        let debt_after = move |number| if number + 1 == self.end { self.debt_after } else { 0 };
+        (self.first.max(from)..self.end).map(move |number| (number, self.cost, debt_after(number)))
+    }
 }

@@ -215,7 +215,7 @@ impl Both<'_, '_> {
                 return;
             }
             if self.parent.state.is_closed(self.parent_link.parent.group) {
-                self.child.state.close(&self.child.core.rovers);
+                drop(self.child.state.close(&self.child.core.rovers));
             } else if !is_awaited && self.admit_in_parent(cost) {
                 // As of the instant at which it was ready here: a late timer costs the key nothing.
                 let at = self.child.state.supply.synced();
@@ -251,7 +251,7 @@ impl Both<'_, '_> {
             return false;
         }
         if self.parent.state.is_closed(self.parent_link.parent.group) {
-            self.child.state.close(rovers);
+            drop(self.child.state.close(rovers));
         } else if let Some(outcome) = self.parent.state.cut_off_in_service(parent) {
             self.child.state.turn_front_away(rovers, outcome, wakes);
         } else if self.parent.state.grant_ticket(parent, wakes) {

@@ -21,6 +21,7 @@
 //! This is the only file that names `pin-list`. Everything here runs under the limiter's lock. No waker is woken,
 //! cloned or dropped here: wakers are returned to the caller, which handles them after it has released the lock.
 
+use crate::core::forecast::Claim;
 use crate::core::outcome::Outcome;
 use crate::core::wakes::Peer;
 use pin_list::{Node, NodeData, PinList};
@@ -40,6 +41,12 @@ pub(crate) struct Waiter {
     pub(crate) debt_after: u64,
     /// Set if this is a ticket, which stands for the front claim of a child: that child. See `core/parent.rs`.
     pub(crate) child: Option<Box<Weak<dyn Peer>>>,
+}
+
+impl Waiter {
+    pub(crate) fn as_claim(&self) -> Claim {
+        (self.number, self.cost, self.debt_after)
+    }
 }
 
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;

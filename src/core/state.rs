@@ -49,11 +49,11 @@ pub(crate) use serving::{CatchUp, Reach, ServeResult, Served};
 pub(crate) use shares::SharePlan;
 
 use deferred::DeferredCall;
-use forecast::Forecast;
 
 use crate::core::classes::{ClassId, Classes};
 use crate::core::drivers::Drivers;
 use crate::core::dry_run::DryRun;
+use crate::core::forecast::Forecast;
 use crate::core::joint::Fronts;
 use crate::core::pauses::Pauses;
 use crate::core::queue::Queue;
@@ -211,9 +211,7 @@ pub(crate) struct State {
 pub(crate) struct Rare {
     /// Names of the quotas, as text and for refusals; empty if no quota has one.
     pub(crate) names: QuotaNames,
-    /// A copy of the supply that `predict` mints ahead of time. Made when first needed, then reused.
-    scratch: Option<Supply>,
-    forecast: Option<Forecast>,
+    forecast: Forecast,
     /// Present if the limiter was built with classes; see `state/classes.rs`.
     classes: Option<Box<Classes>>,
     /// The pauses whose later end the supply keeps.

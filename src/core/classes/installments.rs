@@ -1,8 +1,8 @@
 //! How large the installments of each class can be.
 
 use super::offer::{ClassId, ROOT};
-use super::steps;
 use super::tree::Tree;
+use crate::core::steps;
 
 /// How many classes are looked at while the lock is held.
 const LIMITED_AT_ONCE: usize = 1_024;

@@ -11,14 +11,15 @@
 //! Positions: a claim has no position of its own here. `base` is the position at which the tokens taken so far end: of
 //! claims granted, and of installments served. A head that has reached `base + n` has `n` tokens.
 
+use super::Pick;
 use super::conflict::FloorConflict;
 use super::limits::Limits;
 use super::offer::ClassId;
 use super::shadow::Shadow;
 use super::tree::Tree;
-use super::{Pick, steps};
 use crate::Quota;
 use crate::core::rovers::ahead;
+use crate::core::steps;
 use crate::core::supply::Supply;
 
 /// What the turns of a leaf are for.

@@ -18,10 +18,10 @@ use super::floor::{Floor, Rate};
 use super::limits::Limits;
 use super::node::{Node, RareNode, RareSlots};
 use super::offer::{ClassId, NO_CLASS, ROOT};
-use super::steps;
 use super::tags::{MAX_TAG, StartTag, Tag, Weight};
 use super::tournament::{NOWHERE, Tournament};
 use crate::Quota;
+use crate::core::steps;
 use std::num::NonZeroU64;
 
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Changes of the simulation by refunds, debts and the operator.
 
-use super::{Ahead, DryRun, Entry};
+use super::DryRun;
 use crate::core::calendar::CalendarTime;
 use crate::core::schedule::Schedule;
 use crate::core::supply::Supply;
@@ -16,7 +16,6 @@ impl DryRun {
     /// The wall clock was read; see [`Supply::look`].
     pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) {
         self.supply.look(now, offset);
-        self.ahead = Ahead::Stale;
     }
 
     /// Sets the periods of a calendar quota.
@@ -27,12 +26,7 @@ impl DryRun {
     /// Charges `tokens` more for a grant: a debt behind the claims in the queue.
     pub(crate) fn charge(&mut self, tokens: u64, now: u64) {
         self.serve(now);
-        let tokens = tokens.min(self.space_left());
-        if self.queue.is_empty() {
-            self.supply.claim(tokens);
-        } else {
-            self.push(Entry::Debt(tokens));
-        }
+        self.owe(tokens.min(self.space_left()));
     }
 
     pub(crate) fn replenish(&mut self, tokens: u64, now: u64) {
@@ -68,26 +62,20 @@ impl DryRun {
         self.totals.refused_by = (0..count).map(|index| *refused_by.get(index).unwrap_or(&0)).collect();
     }
 
-    /// Forgets all claims in the queue: the limiter was closed.
-    pub(crate) fn close(&mut self, now: u64) {
+    /// Forgets all claims: the limiter was closed. Returns them in a simulation that is to be dropped without the lock.
+    pub(crate) fn close(&mut self, now: u64) -> Self {
         self.serve(now);
-        self.queue.clear();
-        self.held.clear();
-        (self.waiting, self.tokens, self.largest, self.ahead) = (0, 0, 0, Ahead::Stale);
         self.supply.cut(None);
+        let rest = Self::new(&self.supply, self.supply.claimed(), std::iter::empty());
+        let rest = Self { is_dry: self.is_dry.clone(), totals: self.totals.clone(), ..rest };
+        std::mem::replace(self, rest)
     }
 
     /// Changes the supply at `now`. The action also gets the ticket of the front claim.
     fn change(&mut self, now: u64, act: impl FnOnce(&mut Supply, Option<u64>)) {
         self.serve(now);
-        let front = match self.queue.front() {
-            Some(Entry::Passed { cost, .. } | Entry::Waiting { cost, .. }) => {
-                Some(self.supply.claimed().wrapping_add(*cost))
-            }
-            Some(Entry::Debt(_)) | None => None,
-        };
+        let front = self.front_ticket();
         act(&mut self.supply, front);
-        self.ahead = Ahead::Stale;
         self.serve(now);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{MAX_COST, Refund, State};
 use crate::core::classes::{ClassId, ROOT};
+use crate::core::dry_run::DryRun;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::Rovers;
@@ -49,7 +50,9 @@ impl State {
         }
         self.supply.shift(waiter.cost);
         self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-        self.note_leave_in_forecast(waiter);
+        if let Some(rare) = &mut self.rare {
+            rare.forecast.note_leave(waiter.number, waiter.debt_after);
+        }
     }
 
     /// Empties the place of a future that is done with it, in any state.
@@ -114,7 +117,7 @@ impl State {
         }
         self.supply.owe(tokens);
         if let Some(last) = self.queue.note_debt(tokens) {
-            self.note_debt_in_forecast(last, tokens);
+            self.rare.iter_mut().for_each(|rare| rare.forecast.note_debt(last, tokens));
         } else if let Some(fronts) = self.joint_mut() {
             fronts.debt += tokens;
         }
@@ -130,13 +133,13 @@ impl State {
         self.note_replenish(tokens);
     }
 
-    pub(crate) fn close(&mut self, rovers: &Rovers) {
+    /// Returns what is to be dropped without the lock.
+    pub(crate) fn close(&mut self, rovers: &Rovers) -> Option<DryRun> {
         self.retract(rovers);
-        if let Some((dry_run, now)) = self.dry_run_now() {
-            dry_run.close(now);
-        }
+        let forgotten = self.dry_run_now().map(|(dry_run, now)| dry_run.close(now));
         self.closed = true;
         self.review_all_fronts();
+        forgotten
     }
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {

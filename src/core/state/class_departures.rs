@@ -2,10 +2,11 @@
 //! the source of tokens is cut off.
 
 use super::{State, classes_in};
-use crate::core::classes::{ClassId, ROOT, steps};
+use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
+use crate::core::steps;
 use crate::core::wakes::Wakes;
 
 /// How many classes of a limiter that was closed are looked at while the lock is held.

@@ -11,6 +11,9 @@ use crate::quota::Quota;
 use crate::which::Which;
 use std::time::Duration;
 
+/// A simulation that has ended, if one has.
+pub(crate) type Ended = Option<Box<DryRun>>;
+
 impl State {
     pub(crate) fn dry_run(&self) -> Option<&DryRun> {
         self.rare.as_ref()?.dry_run.as_deref()
@@ -143,32 +146,32 @@ impl State {
         }
     }
 
-    /// Puts a quota in dry run, or enforces it again.
-    pub(crate) fn set_dry_run(&mut self, rovers: &Rovers, which: Which<'_>, is_dry: bool) -> Result<(), ConfigError> {
+    /// Puts a quota in dry run, or enforces it again. The result is to be dropped without the lock.
+    pub(crate) fn set_dry_run(
+        &mut self,
+        rovers: &Rovers,
+        which: Which<'_>,
+        is_dry: bool,
+    ) -> Result<Ended, ConfigError> {
         let index = self.find_quota(which)?;
         if is_dry == self.dry_run().is_some_and(|dry_run| dry_run.is_dry(index)) {
-            return Ok(());
+            return Ok(None);
         }
         if is_dry {
             self.check_dry_run()?;
         }
         self.retract(rovers);
         self.forget_denial(rovers);
-        if is_dry {
-            self.start_dry_run(rovers, index)
-        } else {
-            self.end_dry_run(rovers, index)
-        }
+        let ended = if is_dry { self.start_dry_run(rovers, index) } else { self.end_dry_run(rovers, index) };
         self.note_sliding();
-        Ok(())
+        Ok(ended)
     }
 
-    /// Puts all quotas in dry run, or enforces them again.
-    pub(crate) fn set_dry_run_of_all(&mut self, rovers: &Rovers, is_dry: bool) {
-        for index in 0..self.supply.quotas().len() {
-            // Not supported under a parent, which the keyed limiter has checked.
-            let _ = self.set_dry_run(rovers, index.into(), is_dry);
-        }
+    /// Puts all quotas in dry run, or enforces them again. The result is to be dropped without the lock.
+    pub(crate) fn set_dry_run_of_all(&mut self, rovers: &Rovers, is_dry: bool) -> Ended {
+        // Not supported under a parent, which the keyed limiter has checked.
+        let indices = 0..self.supply.quotas().len();
+        indices.filter_map(|index| self.set_dry_run(rovers, index.into(), is_dry).ok()?).last()
     }
 
     /// Replaces the quotas of the simulation, after those of the limiter.
@@ -194,31 +197,22 @@ impl State {
         Err(ConfigError::DryRunUnsupported { setting })
     }
 
-    fn start_dry_run(&mut self, rovers: &Rovers, index: usize) {
+    fn start_dry_run(&mut self, rovers: &Rovers, index: usize) -> Ended {
         if !self.role.has_dry_run() {
             self.role.add(Role::DRY_RUN);
-            let dry_run = self.copy_for_dry_run(rovers);
+            let dry_run = DryRun::new(&self.supply, self.base(rovers), self.claims_and_debts());
             self.rare().dry_run = Some(Box::new(dry_run));
         }
         if let Some(dry_run) = self.dry_run_mut() {
             dry_run.set_dry(index, true);
         }
         self.supply.open_quota(index);
-    }
-
-    /// A simulation of this limiter as it is now, with all claims in its queue.
-    fn copy_for_dry_run(&self, rovers: &Rovers) -> DryRun {
-        let mut dry_run = DryRun::new(&self.supply, self.base(rovers));
-        for waiter in self.queue.iter() {
-            dry_run.adopt(waiter.number, waiter.cost);
-            dry_run.adopt_debt(waiter.debt_after);
-        }
-        dry_run
+        None
     }
 
     /// Enforces a quota again. Its level stays: all claims of the simulation count, also those that would still wait.
-    fn end_dry_run(&mut self, rovers: &Rovers, index: usize) {
-        let Some((dry_run, now)) = self.dry_run_now() else { return };
+    fn end_dry_run(&mut self, rovers: &Rovers, index: usize) -> Ended {
+        let (dry_run, now) = self.dry_run_now()?;
         dry_run.serve(now);
         dry_run.set_dry(index, false);
         let mut schedule = dry_run.quotas()[index].clone();
@@ -227,9 +221,10 @@ impl State {
         self.supply.enforce_quota(index, schedule, self.front_ticket(rovers));
         // The stride may have grown without a limit while no quota was enforced.
         self.stride.shorten(self.supply.least_burst() / 64);
-        if !is_needed {
-            self.role.remove(Role::DRY_RUN);
-            self.rare().dry_run = None;
+        if is_needed {
+            return None;
         }
+        self.role.remove(Role::DRY_RUN);
+        self.rare().dry_run.take()
     }
 }

@@ -1,62 +1,18 @@
-//! Estimates: when a claim made now would be granted.
-//!
-//! Every arrival with a deadline needs an estimate, so the cost of one must not grow with the queue. The ways to
-//! compute it, from the cheapest to the most expensive:
-//!
-//! 1. The queue is empty, or one continuous quota alone decides: the answer follows from the position of the ticket
-//!    alone.
-//! 2. There are only continuous quotas, with bursts that cannot interfere, or one stepped quota without remainders
-//!    ([`Supply::scheduled_behind`]): the latest of the instants that the quotas give for this position.
-//! 3. Everything else: the queue is served ahead of time, on a copy of the supply. The [`Forecast`] keeps that copy,
-//!    and an arrival adds only the waiters that came since. A grant at the front does not change the forecast. A
-//!    cancellation in the middle, a refund, or a change of the limiter does: then the next estimate serves the whole
-//!    queue again.
+//! Estimates: when a claim made now would be granted; see `core/forecast.rs`.
 
 use super::State;
 use crate::core::classes::ClassId;
+use crate::core::forecast::Line;
 use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
 use crate::core::supply::Supply;
 use std::time::Duration;
 
-/// The supply as it will be once the last waiter that the forecast covers has been granted.
-#[derive(Debug)]
-pub(super) struct Forecast {
-    supply: Supply,
-    /// The position in `supply` at which the next claim begins.
-    base: u64,
-    /// Waiters with lower numbers are covered.
-    until: u64,
-    /// The value of [`Supply::changes`] in the limiter's own supply when this was computed. The forecast is valid while
-    /// that value has not changed.
-    changes: u64,
-}
-
-impl Forecast {
-    /// Covers more waiters. `None` if no clock can tell when one of them is granted.
-    fn cover<'l>(&mut self, waiters: impl Iterator<Item = &'l Waiter>) -> Option<()> {
-        for waiter in waiters {
-            #[cfg(test)]
-            steps::count();
-            self.supply.serve_ahead(self.base, waiter.cost)?;
-            self.base = self.base.wrapping_add(waiter.cost);
-            self.charge(waiter.debt_after);
-            self.until = waiter.number + 1;
-        }
-        Some(())
-    }
-
-    fn charge(&mut self, tokens: u64) {
-        self.supply.claim(tokens);
-        self.base = self.base.wrapping_add(tokens);
-    }
-}
-
 impl State {
     /// The instant at which a claim of `cost` made now would be granted. `None` if no clock can tell, or if this queue
     /// alone does not decide.
     ///
-    /// Takes a few steps per quota, and also one step per waiter in the cases that the head of this file names.
+    /// Takes a few steps per quota, and also one step per waiter in the cases that `core/forecast.rs` names.
     pub(crate) fn predict(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         if self.role.has_classes() {
             return self.predict_in_class(rovers, class, cost);
@@ -64,26 +20,13 @@ impl State {
         if self.queue.has_joint() || self.role.has_parent() && !self.queue.is_empty() {
             return None;
         }
-        let end = rovers.tail().wrapping_add(cost);
-        if self.queue.is_empty() || self.supply.is_straight() {
-            return self.supply.scheduled(end);
-        }
-        if let Some(at) = self.predict_by_position(rovers, end) {
-            return Some(at);
-        }
-        let (ahead, base) = self.forecast_supply(rovers)?;
-        ahead.scheduled(base.wrapping_add(cost))
-    }
-
-    /// The instant of a claim that ends at `end`, where its position alone decides; `None` elsewhere.
-    fn predict_by_position(&mut self, rovers: &Rovers, end: u64) -> Option<u64> {
-        let (ticket, largest) = (self.front_ticket(rovers)?, self.queue.largest());
-        // Claims that the last reading of the time has not seen are not in the bounds yet.
-        if self.supply.claimed() != self.base(rovers) {
-            return None;
-        }
-        let scratch = &mut self.rare.get_or_insert_default().scratch;
-        self.supply.scheduled_behind(scratch, ticket, largest, end)
+        let (base, tail) = (self.base(rovers), rovers.tail());
+        let Some(front) = self.queue.front().filter(|_| !self.supply.is_straight()) else {
+            return self.supply.scheduled(tail.wrapping_add(cost));
+        };
+        let line = Line { base, tail, first: (front.number, front.cost), largest: self.queue.largest() };
+        let forecast = &mut self.rare.get_or_insert_default().forecast;
+        forecast.predict(&self.supply, line, cost, |from| self.queue.iter_from(from).map(Waiter::as_claim))
     }
 
     /// The supply as it will be once the last waiter has been granted, and the position in it at which the next claim
@@ -93,38 +36,8 @@ impl State {
     pub(super) fn forecast_supply(&mut self, rovers: &Rovers) -> Option<(&Supply, u64)> {
         let base = self.base(rovers);
         let Some(front) = self.queue.front().map(|front| front.number) else { return Some((&self.supply, base)) };
-        let changes = self.supply.changes();
-        // External tokens change without a call of `note_change`.
-        let holds = |known: &Forecast| known.changes == changes && known.until > front && !self.supply.has_external();
-        let known = self.rare.as_mut().and_then(|rare| rare.forecast.take());
-        let mut forecast = match known {
-            Some(known) if holds(&known) => known,
-            Some(mut old) => {
-                old.supply.clone_from(&self.supply);
-                Forecast { supply: old.supply, base, until: 0, changes }
-            }
-            None => Forecast { supply: self.supply.clone(), base, until: 0, changes },
-        };
-        forecast.cover(self.queue.iter_from(forecast.until))?;
-        let forecast = self.rare().forecast.insert(forecast);
-        Some((&forecast.supply, forecast.base))
-    }
-
-    /// A waiter behind the front was cancelled. If the forecast covers it, or the waiter before it that has taken over its
-    /// debt, the forecast is void. Its copy of the supply is kept to be reused.
-    pub(super) fn note_leave_in_forecast(&mut self, waiter: &Waiter) {
-        let Some(forecast) = self.rare.as_mut().and_then(|rare| rare.forecast.as_mut()) else { return };
-        if waiter.number < forecast.until || waiter.debt_after > 0 {
-            forecast.changes = self.supply.changes().wrapping_sub(1);
-        }
-    }
-
-    /// A debt was charged behind the last waiter, which has this number.
-    pub(super) fn note_debt_in_forecast(&mut self, last: u64, tokens: u64) {
-        let forecast = self.rare.as_mut().and_then(|rare| rare.forecast.as_mut());
-        if let Some(forecast) = forecast.filter(|forecast| last < forecast.until) {
-            forecast.charge(tokens);
-        }
+        let forecast = &mut self.rare.get_or_insert_default().forecast;
+        forecast.behind(&self.supply, base, front, |from| self.queue.iter_from(from).map(Waiter::as_claim))
     }
 
     /// The time that a claim of `cost` made now would wait.
@@ -144,29 +57,12 @@ impl State {
     }
 }
 
-/// Counts the waiters that this thread served ahead of time.
-#[cfg(test)]
-mod steps {
-    use std::cell::Cell;
-
-    thread_local!(static STEPS: Cell<u64> = const { Cell::new(0) });
-
-    pub(super) fn count() {
-        STEPS.set(STEPS.get() + 1);
-    }
-
-    #[cfg(not(tollgate_loom))]
-    pub(super) fn take() -> u64 {
-        STEPS.take()
-    }
-}
-
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use super::steps;
     use crate::core::classes::ROOT;
     use crate::core::rovers::Rovers;
     use crate::core::state::State;
+    use crate::core::steps;
     use crate::{Consume, Grant, Limiter, ManualClock, Quota};
     use fastrand::Rng;
     use std::collections::VecDeque;

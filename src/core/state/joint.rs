@@ -3,7 +3,9 @@
 use super::serving::{Served, Step};
 use super::{State, classes_in};
 use crate::core::classes::ClassId;
+use crate::core::forecast::Claim;
 use crate::core::joint::{Front, Fronts, JointSet, Part};
+use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
 use std::sync::Arc;
 
@@ -38,9 +40,9 @@ impl State {
 
     /// The joint claim that holds this limiter (with the number 0), then the waiters in the queue: their numbers, their costs,
     /// and the debts behind them.
-    pub(crate) fn claims_and_debts(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+    pub(crate) fn claims_and_debts(&self) -> impl Iterator<Item = Claim> {
         let held = self.held().map(|held| (0, held.cost, self.joint().map_or(0, |fronts| fronts.debt)));
-        held.into_iter().chain(self.queue.iter().map(|waiter| (waiter.number, waiter.cost, waiter.debt_after)))
+        held.into_iter().chain(self.queue.iter().map(Waiter::as_claim))
     }
 
     /// Whether no claim stands in the way of a new one: none waits in the queue, and no joint claim holds this limiter.

@@ -6,8 +6,7 @@ use crate::core::schedule::Schedule;
 
 impl Supply {
     /// The instant at which a claim that ends at `end` is granted behind a queue. The first claim of the queue ends at
-    /// `front`, and no claim in it costs more than `largest`. `None` if the positions alone do not
-    /// decide. `scratch` is a copy of any supply, or none, and is kept to be reused.
+    /// `front`, and no claim in it costs more than `largest`. `None` if the positions alone do not decide.
     ///
     /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. If
     /// this holds for all quotas, a claim is granted at the latest of these instants, whatever waits before it. A quota
@@ -23,18 +22,11 @@ impl Supply {
     ///   additional tokens in the comparison allow for rounding.
     ///
     /// A single quota is never full while a waiter waits for it. If it is stepped, a step must not overrun the limit.
-    pub(crate) fn scheduled_behind(
-        &self,
-        scratch: &mut Option<Self>,
-        front: u64,
-        largest: u64,
-        end: u64,
-    ) -> Option<u64> {
+    pub(crate) fn scheduled_behind(&self, front: u64, largest: u64, end: u64) -> Option<u64> {
         if !self.may_use_position(largest) {
             return None;
         }
-        let ahead = scratch.get_or_insert_with(|| self.clone());
-        ahead.clone_from(self);
+        let mut ahead = self.clone();
         ahead.mint(ahead.scheduled(front)?, Some(front));
         ahead.scheduled_by_position(largest, end)
     }
