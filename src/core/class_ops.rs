@@ -69,7 +69,10 @@ impl Core {
 
     /// Turns the waiters of a class and of the classes in it away.
     pub(crate) fn remove_class(&self, class: ClassId) {
-        self.change_classes(|state| state.remove_class(class));
+        let mut more = self.change_classes(|state| state.remove_class(class));
+        while more {
+            more = self.with_anyway(|state, _, _| state.remove_class(class));
+        }
         self.close_children_in(|state, group| state.is_closed(group));
     }
 

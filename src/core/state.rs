@@ -100,6 +100,15 @@ impl Role {
     /// One of the quotas is sliding.
     const SLIDING: u8 = 128;
 
+    /// Each grant tells its instant.
+    const INSTANTS: u8 = Self::CALENDAR | Self::SLIDING;
+    /// Grants have more to tell than how many tokens remain.
+    const SPECIAL_WORDS: u8 = Self::DRY_RUN | Self::INSTANTS;
+    /// It is more than the front claim that decides when the queue must be served.
+    const OTHER_DUES: u8 = Self::CLASSES | Self::CALENDAR;
+    /// An empty queue is served too: a child has to answer, or the wall clock to be read.
+    const ALWAYS_SERVED: u8 = Self::AWAITS | Self::CALENDAR;
+
     fn add(&mut self, role: u8) {
         self.0 |= role;
     }
@@ -112,66 +121,16 @@ impl Role {
         self.0 == 0
     }
 
-    fn has_parent(self) -> bool {
-        self.0 & Self::CHILD != 0
+    /// Whether it has one of these features.
+    #[inline(always)]
+    fn has(self, any: u8) -> bool {
+        self.0 & any != 0
     }
 
-    fn has_classes(self) -> bool {
-        self.0 & Self::CLASSES != 0
-    }
-
-    fn has_source(self) -> bool {
-        self.0 & Self::SOURCE != 0
-    }
-
-    /// It has classes, and is otherwise plain.
-    fn has_classes_only(self) -> bool {
-        self.0 == Self::CLASSES
-    }
-
-    fn awaits(self) -> bool {
-        self.0 & Self::AWAITS != 0
-    }
-
-    fn has_dry_run(self) -> bool {
-        self.0 & Self::DRY_RUN != 0
-    }
-
-    /// One of the quotas has a calendar, and the limiter is otherwise plain.
-    fn has_calendar_only(self) -> bool {
-        self.0 == Self::CALENDAR
-    }
-
-    fn has_calendar(self) -> bool {
-        self.0 & Self::CALENDAR != 0
-    }
-
-    /// Each grant tells its instant.
-    fn has_instants(self) -> bool {
-        self.0 & (Self::CALENDAR | Self::SLIDING) != 0
-    }
-
-    /// Grants have more to tell than how many tokens remain.
-    fn has_special_words(self) -> bool {
-        self.0 & (Self::DRY_RUN | Self::CALENDAR | Self::SLIDING) != 0
-    }
-
-    /// It is more than the front claim that decides when the queue must be served.
-    fn has_other_dues(self) -> bool {
-        self.0 & (Self::CLASSES | Self::CALENDAR) != 0
-    }
-
-    /// An empty queue is served too: a child has to answer, or the wall clock to be read.
-    fn is_always_served(self) -> bool {
-        self.0 & (Self::AWAITS | Self::CALENDAR) != 0
-    }
-
-    fn has_max_cost(self) -> bool {
-        self.0 & Self::MAX_COST != 0
-    }
-
-    fn has_sliding(self) -> bool {
-        self.0 & Self::SLIDING != 0
+    /// Whether it has this feature, and is otherwise plain.
+    #[inline(always)]
+    fn has_only(self, role: u8) -> bool {
+        self.0 == role
     }
 }
 
@@ -301,13 +260,13 @@ impl State {
 
     /// The largest cost that the user allows, by default any.
     pub(crate) fn max_cost(&self) -> u64 {
-        let limited = self.rare.as_ref().filter(|rare| self.role.has_max_cost() && rare.max_cost > 0);
+        let limited = self.rare.as_ref().filter(|rare| self.role.has(Role::MAX_COST) && rare.max_cost > 0);
         limited.map_or(u64::MAX, |rare| rare.max_cost)
     }
 
     /// The largest cost that the user, or the amount of a sliding quota, allows. By default any.
     fn most_by_rules(&self) -> u64 {
-        if self.role.has_max_cost() { self.max_cost().min(self.most_by_window()) } else { u64::MAX }
+        if self.role.has(Role::MAX_COST) { self.max_cost().min(self.most_by_window()) } else { u64::MAX }
     }
 
     fn most_by_window(&self) -> u64 {
@@ -324,14 +283,14 @@ impl State {
         if self.supply.smallest_window().is_some() {
             self.role.add(Role::SLIDING | Role::MAX_COST);
             self.stride.fix(0);
-        } else if self.role.has_sliding() {
+        } else if self.role.has(Role::SLIDING) {
             let unlimited = if self.max_cost() == u64::MAX { Role::MAX_COST } else { 0 };
             self.role.remove(Role::SLIDING | unlimited);
         }
     }
 
     pub(crate) fn has_sliding(&self) -> bool {
-        self.role.has_sliding()
+        self.role.has(Role::SLIDING)
     }
 
     /// How many tokens more a grant of `cost` is charged that is settled for `actual`, which is more.
@@ -357,7 +316,7 @@ impl State {
     /// The *base*: the position at which everything that is granted or charged ends. The front claim begins there.
     #[inline]
     pub(crate) fn base(&self, rovers: &Rovers) -> u64 {
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             return self.class_base(rovers);
         }
         rovers.tail().wrapping_sub(self.queue.tokens()).wrapping_sub(self.supply.debts())
@@ -367,7 +326,7 @@ impl State {
     /// limiter, or else the front claim. With classes only a joint claim, because no installment is larger than the burst.
     #[inline]
     pub(crate) fn front_ticket(&self, rovers: &Rovers) -> Option<u64> {
-        let front = self.queue.front().filter(|_| !self.role.has_classes()).map(|front| front.cost);
+        let front = self.queue.front().filter(|_| !self.role.has(Role::CLASSES)).map(|front| front.cost);
         let cost = self.held().map(|held| held.cost).or(front)?;
         Some(self.base(rovers).wrapping_add(cost))
     }
@@ -384,7 +343,7 @@ impl State {
     // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self, rovers: &Rovers) -> u64 {
-        if self.role.has_other_dues() {
+        if self.role.has(Role::OTHER_DUES) {
             return self.due_otherwise(rovers);
         }
         if self.queue.has_joint() {
@@ -395,7 +354,7 @@ impl State {
 
     /// [`due`](Self::due) of a limiter with classes or a calendar quota.
     fn due_otherwise(&self, rovers: &Rovers) -> u64 {
-        let due = match (self.role.has_classes(), self.queue.has_joint()) {
+        let due = match (self.role.has(Role::CLASSES), self.queue.has_joint()) {
             (true, _) => self.class_due(rovers),
             (false, true) => self.due_with_joint(rovers),
             (false, false) => self.due_of_front(rovers),

@@ -316,17 +316,26 @@ impl Classes {
         }
     }
 
-    /// The class and all classes in it, the innermost first; without the classes of keys.
-    pub(crate) fn subtree(&self, id: ClassId) -> Vec<ClassId> {
-        let mut found = vec![id];
+    /// The root and all classes in it, the innermost last; without the classes of keys.
+    pub(super) fn all(&self) -> Vec<ClassId> {
+        let mut found = vec![ROOT];
         let mut next = 0;
         while let Some(id) = found.get(next) {
             let children = self.rare(*id).children.iter().filter(|(name, _)| !name.is_key());
             found.extend(children.map(|(_, id)| *id));
             next += 1;
         }
-        found.reverse();
         found
+    }
+
+    /// A class in this one, or this one itself, in which there are no classes. Those of keys do not count.
+    pub(crate) fn innermost(&self, id: ClassId) -> ClassId {
+        let child = |id: &ClassId| {
+            let (name, child) = self.rare(*id).children.first_key_value()?;
+            // The names of users come before keys.
+            (!name.is_key()).then_some(*child)
+        };
+        std::iter::successors(Some(id), child).last().unwrap_or(id)
     }
 
     /// Takes the name of a class away: it is removed, and another class may have the name. The classes in it have been

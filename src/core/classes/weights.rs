@@ -24,7 +24,7 @@ pub(crate) struct ClassLack<'a> {
 impl Classes {
     /// All classes with what they lack, each before the classes in it. `waiting` is the cost of all claims in the limiter.
     pub(crate) fn lacks(&self, waiting: u64, now: u64) -> impl Iterator<Item = ClassLack<'_>> {
-        self.subtree(ROOT).into_iter().rev().map(move |class| {
+        self.all().into_iter().map(move |class| {
             let entry = self.entry(class);
             let costs = if class == ROOT { waiting - self.waiting } else { entry.queue.tokens() };
             let parent = if class == ROOT { ROOT } else { self.scheduler.tree.parent(class) };
@@ -66,7 +66,7 @@ impl Classes {
 
     /// Applies the configured weights, and lets no class rest.
     pub(crate) fn apply_own_weights(&mut self, now: u64) {
-        for class in self.subtree(ROOT) {
+        for class in self.all() {
             self.apply_weights(class, self.rare(class).weight, 1, now);
             self.set_resting(class, false, now);
         }
@@ -74,6 +74,6 @@ impl Classes {
 
     /// How many classes there are beside the root, without those of keys.
     pub(crate) fn count(&self) -> usize {
-        self.subtree(ROOT).len() - 1
+        self.all().len() - 1
     }
 }

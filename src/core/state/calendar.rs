@@ -68,18 +68,18 @@ impl State {
     /// When the queue must be served, if that is at `due` unless the wall clock is set.
     pub(super) fn due_by_wall(&self, due: u64) -> u64 {
         let waits = self.queue.has_joint() || !self.queue.is_empty() || due < u64::MAX;
-        if self.role.has_calendar() && waits { due.min(self.fresh_until()) } else { due }
+        if self.role.has(Role::CALENDAR) && waits { due.min(self.fresh_until()) } else { due }
     }
 
     /// The word of a grant that is made now: with a calendar or a sliding quota it tells the instant.
     #[inline]
     pub(crate) fn with_instant(&self, word: u64) -> u64 {
-        if self.role.has_instants() { Verdict::with_instant(word, self.supply.synced()) } else { word }
+        if self.role.has(Role::INSTANTS) { Verdict::with_instant(word, self.supply.synced()) } else { word }
     }
 
     /// The outcome of the front claim, with what a dry run, a calendar or a window adds.
     pub(super) fn special_outcome(&mut self, outcome: Outcome) -> Outcome {
-        let outcome = if self.role.has_dry_run() { self.outcome_in_dry_run(outcome) } else { outcome };
+        let outcome = if self.role.has(Role::DRY_RUN) { self.outcome_in_dry_run(outcome) } else { outcome };
         let Outcome::Granted { remaining } = outcome else { return outcome };
         Outcome::Granted { remaining: self.with_instant(remaining) }
     }

@@ -1,6 +1,6 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
-use super::{MAX_COST, Refund, State};
+use super::{MAX_COST, Refund, Role, State};
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::dry_run::DryRun;
 use crate::core::outcome::Outcome;
@@ -32,7 +32,7 @@ impl State {
             || self.queue.has_joint()
             || self.front_has_ticket()
             || self.classes().is_some()
-            || self.role.has_dry_run()
+            || self.role.has(Role::DRY_RUN)
             || self.last_due <= now.max(self.supply.synced())
         {
             return None;
@@ -64,7 +64,7 @@ impl State {
             LeaveResult::Front(waiter) => (waiter, true),
             LeaveResult::Behind(waiter) => (waiter, false),
         };
-        match (self.role.has_classes(), is_front) {
+        match (self.role.has(Role::CLASSES), is_front) {
             (true, true) => self.leave_front_of_class(rovers, class, &waiter, base),
             (true, false) => self.pass_behind_front(class, &waiter),
             (false, _) => self.leave_queue(&waiter, is_front),
@@ -168,7 +168,7 @@ impl State {
 
     /// Checks whether a quota may be replaced by a sliding one.
     fn check_sliding(&self, index: usize, quota: Quota) -> Result<(), ConfigError> {
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             return quota.check_not_sliding(index, "classes");
         }
         if self.has_children() { quota.check_not_sliding(index, "parent") } else { Ok(()) }

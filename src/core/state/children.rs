@@ -33,7 +33,7 @@ impl State {
     /// Whether the ticket of a class, or its child's next one, is being waited for.
     #[inline]
     pub(super) fn awaits_class(&self, class: ClassId) -> bool {
-        self.role.awaits()
+        self.role.has(Role::AWAITS)
             && self.rare.as_ref().and_then(|rare| rare.awaited.as_ref()).is_some_and(|it| it.class == class)
     }
 
@@ -62,7 +62,7 @@ impl State {
 
     /// The child that has to answer. A child that is gone has no further claim.
     pub(crate) fn awaited_child(&mut self) -> Option<Weak<dyn Peer>> {
-        if !self.role.awaits() {
+        if !self.role.has(Role::AWAITS) {
             return None;
         }
         let child = self.rare.as_ref()?.awaited.as_ref()?.child.clone();
@@ -75,7 +75,7 @@ impl State {
 
     /// Whether `child` has to answer.
     pub(crate) fn awaits(&self, child: &Core) -> bool {
-        let awaited = self.rare.as_ref().filter(|_| self.role.awaits()).and_then(|rare| rare.awaited.as_ref());
+        let awaited = self.rare.as_ref().filter(|_| self.role.has(Role::AWAITS)).and_then(|rare| rare.awaited.as_ref());
         awaited.is_some_and(|awaited| std::ptr::addr_eq(awaited.child.as_ptr(), child))
     }
 
@@ -84,7 +84,7 @@ impl State {
         self.role.remove(Role::AWAITS);
         let awaited = self.rare.as_mut().and_then(|rare| rare.awaited.take());
         if let Some(AwaitedChild { class, gone: Some(debt), .. }) = awaited {
-            if self.role.has_classes() {
+            if self.role.has(Role::CLASSES) {
                 self.put_next_in_front(class, debt);
             }
         }

@@ -1,6 +1,6 @@
 //! Arriving claims: granted, denied, or entered into the queue; and their estimated waits.
 
-use super::{Cap, MAX_COST, Sample, State};
+use super::{Cap, MAX_COST, Role, Sample, State};
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::denial::Denial;
 use crate::core::queue::{Place, Waiter};
@@ -47,19 +47,19 @@ impl State {
             return None;
         }
         if !self.role.is_plain() {
-            if self.role.has_calendar_only() {
+            if self.role.has_only(Role::CALENDAR) {
                 return self.fast_admit_in_period(rovers, cost, sample);
             }
-            if self.role.has_parent()
-                || self.role.awaits()
-                || self.role.has_dry_run()
+            if self.role.has(Role::CHILD)
+                || self.role.has(Role::AWAITS)
+                || self.role.has(Role::DRY_RUN)
                 || cost > self.max_cost()
                 || self.has_parked()
                 || self.is_hungry(rovers)
             {
                 return None;
             }
-            if self.role.has_special_words() {
+            if self.role.has(Role::SPECIAL_WORDS) {
                 return self.fast_admit_in_period(rovers, cost, sample);
             }
         }
@@ -105,7 +105,7 @@ impl State {
         waker: &mut Option<Waker>,
     ) -> bool {
         // The task of a source must learn of each waiter, and a dry run of each claim.
-        if !self.role.is_plain() && (self.role.has_dry_run() || self.supply.has_external()) {
+        if !self.role.is_plain() && (self.role.has(Role::DRY_RUN) || self.supply.has_external()) {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();
@@ -126,7 +126,7 @@ impl State {
     /// there. Returns how many tokens remain.
     #[inline(always)]
     pub(crate) fn admit_in(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
-        if self.role.has_classes() { self.admit_class(rovers, class, cost) } else { self.admit(rovers, cost) }
+        if self.role.has(Role::CLASSES) { self.admit_class(rovers, class, cost) } else { self.admit(rovers, cost) }
     }
 
     /// Whether [`admit_in`](Self::admit_in) would grant `cost` tokens, provided that the fast path is closed.
@@ -134,7 +134,7 @@ impl State {
         if self.is_closed(class) || cost == 0 {
             return !self.is_closed(class);
         }
-        if self.role.has_classes() && !self.is_open_to(rovers, class, cost) {
+        if self.role.has(Role::CLASSES) && !self.is_open_to(rovers, class, cost) {
             return false;
         }
         cost <= self.max_cost().min(self.available_in(rovers, class))
@@ -147,7 +147,7 @@ impl State {
         cost: u64,
         now: u64,
     ) -> Result<u64, TryAcquireError> {
-        let word = if self.role.has_dry_run() {
+        let word = if self.role.has(Role::DRY_RUN) {
             self.try_acquire_in_dry_run(rovers, cost, now)?
         } else {
             self.try_acquire_enforced(rovers, class, cost, now)?
@@ -190,12 +190,12 @@ impl State {
         if let Some(why) = self.misses(rovers, cost) {
             return why.into();
         }
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             return self.deny_class(rovers, class, cost, now).into();
         }
         let denial = self.deny_in_queue(rovers, cost);
         // A dry run learns of each call, so that no answer is repeated without the lock.
-        if !self.role.has_dry_run() {
+        if !self.role.has(Role::DRY_RUN) {
             rovers.last_denial().keep(&denial);
             self.denied = true;
         }
@@ -233,7 +233,7 @@ impl State {
         arrival: Arrival<'_>,
         now: u64,
     ) -> Result<Option<u64>, ConsumeError> {
-        let result = if self.role.has_dry_run() {
+        let result = if self.role.has(Role::DRY_RUN) {
             self.arrive_in_dry_run(rovers, arrival, now)
         } else {
             self.arrive_uncounted(rovers, arrival, now)
@@ -256,7 +256,7 @@ impl State {
         if cost == 0 {
             return Ok(Some(self.available_in(rovers, class)));
         }
-        if !self.role.has_parent() {
+        if !self.role.has(Role::CHILD) {
             if let Some(remaining) = self.admit_in(rovers, class, cost) {
                 return Ok(Some(remaining));
             }
@@ -270,7 +270,7 @@ impl State {
         }
         let waker = arrival.waker.take().expect("an arrival has a waker");
         self.enter(rovers, place, class, cost, waker, None);
-        if self.role.has_source() {
+        if self.role.has(Role::SOURCE) {
             if let Some((allowed, source)) = arrival.allowed.zip(self.supply.source_mut()) {
                 source.note_deadline(now.saturating_add(allowed));
             }
@@ -311,11 +311,11 @@ impl State {
     ) {
         let number = self.take_number();
         let waiter = Waiter { waker, number, cost, debt_after: 0, child: child.map(Box::new) };
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             return self.enter_class(rovers, place, class, waiter);
         }
         rovers.claim(cost);
-        if self.role.has_source() {
+        if self.role.has(Role::SOURCE) {
             let since = self.supply.synced();
             self.supply.source_mut().into_iter().for_each(|source| source.note_wait(number, since));
         }

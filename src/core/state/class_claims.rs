@@ -2,7 +2,7 @@
 //! `state/classes.rs`.
 
 use super::class_joint::next_front;
-use super::{MAX_COST, State, classes_in};
+use super::{MAX_COST, Role, State, classes_in};
 use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, Pick, ROOT, Simulation, Waiting};
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
@@ -56,7 +56,7 @@ impl State {
     pub(super) fn is_open(&self, base: u64, class: ClassId, cost: u64) -> bool {
         let Some(classes) = self.classes() else { return false };
         classes.scheduler.is_idle(classes.entry(class).leaf)
-            && (!self.role.has_source() || classes.scheduler.pick().is_none())
+            && (!self.role.has(Role::SOURCE) || classes.scheduler.pick().is_none())
             && self.is_class_empty(class)
             && self.held().is_none()
             && !self.supply.is_paused()
@@ -89,7 +89,7 @@ impl State {
         // Waiters that are turned away are due at once, and so is what an interrupted caller or a child has left. The task of
         // a source must learn of each waiter, and a dry run of each claim.
         let is_late = !classes.closing.is_empty() || self.is_unfinished();
-        if entry.is_removed || is_late || !self.role.has_classes_only() || self.queue.has_joint() {
+        if entry.is_removed || is_late || !self.role.has_only(Role::CLASSES) || self.queue.has_joint() {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue_of(class, true).is_ok();
@@ -156,11 +156,11 @@ impl State {
         if is_blocked || is_awaited {
             return;
         }
-        if self.role.has_source() && classes.scheduler.is_idle(leaf) {
+        if self.role.has(Role::SOURCE) && classes.scheduler.is_idle(leaf) {
             classes.note_wait_begins(class, now);
         }
         classes.scheduler.arrive(leaf, cost, now);
-        if self.role.has_source() {
+        if self.role.has(Role::SOURCE) {
             self.pass_resting(rovers);
         }
     }
@@ -238,7 +238,7 @@ impl State {
 
     /// The number of tokens that `try_acquire` could get now, in a class or in a limiter without classes.
     pub(crate) fn available_in(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
-        if self.role.has_classes() { self.available_to_class(rovers, class) } else { self.available(rovers) }
+        if self.role.has(Role::CLASSES) { self.available_to_class(rovers, class) } else { self.available(rovers) }
     }
 
     /// The instant at which all claims that wait, and another one of `cost` tokens in a class, could have been served.

@@ -1,7 +1,7 @@
 //! Claims that leave their classes without a grant: cancelled, or turned away because the limiter or the class is closed, or
 //! the source of tokens is cut off.
 
-use super::{State, classes_in};
+use super::{Role, State, classes_in};
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Waiter;
@@ -22,7 +22,7 @@ impl State {
                 return false;
             }
             self.turn_front_away_in(rovers, class, Outcome::Closed, wakes);
-            if self.role.awaits() {
+            if self.role.has(Role::AWAITS) {
                 return false;
             }
         }
@@ -82,7 +82,7 @@ impl State {
         if child.is_some_and(|child| child.strong_count() > 0) {
             return self.await_child_of_front(class);
         }
-        if !self.role.has_classes() {
+        if !self.role.has(Role::CLASSES) {
             return self.call_front(rovers, outcome, wakes);
         }
         self.forget_denial(rovers);

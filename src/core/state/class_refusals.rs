@@ -1,6 +1,6 @@
 //! Refusals of claims of classes: which bound holds a claim back, its name, and when to come back.
 
-use super::State;
+use super::{Role, State};
 use crate::core::classes::ClassId;
 use crate::core::queue::Place;
 use crate::core::rovers::{Rovers, ahead};
@@ -73,9 +73,9 @@ impl State {
     /// The bound that would hold back a claim of `cost` made now in a class, or in a limiter without classes, and the
     /// name of that bound.
     pub(crate) fn holder_of_new(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> (Bound, Name) {
-        let end = if self.role.has_classes() { self.base(rovers) } else { rovers.tail() }.wrapping_add(cost);
+        let end = if self.role.has(Role::CLASSES) { self.base(rovers) } else { rovers.tail() }.wrapping_add(cost);
         let by = match self.supply.holder(end) {
-            Some(by) if !self.role.has_classes() || matches!(by, Bound::Pause | Bound::InFlight) => by,
+            Some(by) if !self.role.has(Role::CLASSES) || matches!(by, Bound::Pause | Bound::InFlight) => by,
             _ => self.obstacle_of_class(class, cost, end),
         };
         (by, self.name_in_class(by, class, cost))
@@ -84,7 +84,7 @@ impl State {
     /// The bound that holds back the claim in `place`, in a limiter without classes: of a claim that is not the front one,
     /// the bound that holds back the last claim.
     pub(crate) fn holder_of_waiting(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> Option<Bound> {
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             return None;
         }
         let number = self.queue.number(place)?;

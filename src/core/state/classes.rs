@@ -58,13 +58,13 @@ fn level_after(supply: &Supply, classes: &Classes, pick: Pick, base: u64) -> u64
 impl State {
     #[inline]
     pub(crate) fn has_classes(&self) -> bool {
-        self.role.has_classes()
+        self.role.has(Role::CLASSES)
     }
 
     /// The classes of a limiter that was built with them.
     #[inline(always)]
     pub(crate) fn classes(&self) -> Option<&Classes> {
-        if !self.role.has_classes() {
+        if !self.role.has(Role::CLASSES) {
             return None;
         }
         self.rare.as_ref()?.classes.as_deref()
@@ -208,7 +208,7 @@ impl State {
         let next = next_front(&self.queue, classes, class);
         classes.offer_joint(class, next.and_then(|(_, joint)| joint));
         let (leaf, next) = (classes.entry(class).leaf, next.map(|(cost, _)| cost));
-        if next.is_none() && self.role.has_source() {
+        if next.is_none() && self.role.has(Role::SOURCE) {
             classes.note_wait_ends(class, self.supply.synced());
         }
         (leaf, next)

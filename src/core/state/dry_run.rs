@@ -25,7 +25,7 @@ impl State {
 
     /// The simulation, served up to the time of the caller that holds the lock, and that time.
     pub(super) fn dry_run_now(&mut self) -> Option<(&mut DryRun, u64)> {
-        if !self.role.has_dry_run() {
+        if !self.role.has(Role::DRY_RUN) {
             return None;
         }
         let synced = self.supply.synced();
@@ -183,11 +183,11 @@ impl State {
     }
 
     fn check_dry_run(&self) -> Result<(), ConfigError> {
-        let setting = if self.role.has_classes() {
+        let setting = if self.role.has(Role::CLASSES) {
             "classes"
         } else if self.supply.has_external() {
             "distributed"
-        } else if self.has_children() || self.role.has_parent() {
+        } else if self.has_children() || self.role.has(Role::CHILD) {
             "parent"
         } else if self.queue.has_joint() {
             "join"
@@ -198,7 +198,7 @@ impl State {
     }
 
     fn start_dry_run(&mut self, rovers: &Rovers, index: usize) -> Ended {
-        if !self.role.has_dry_run() {
+        if !self.role.has(Role::DRY_RUN) {
             self.role.add(Role::DRY_RUN);
             let dry_run = DryRun::new(&self.supply, self.base(rovers), self.claims_and_debts());
             self.rare().dry_run = Some(Box::new(dry_run));

@@ -1,6 +1,6 @@
 //! Estimates: when a claim made now would be granted; see `core/forecast.rs`.
 
-use super::State;
+use super::{Role, State};
 use crate::core::classes::ClassId;
 use crate::core::forecast::Line;
 use crate::core::queue::Waiter;
@@ -14,10 +14,10 @@ impl State {
     ///
     /// Takes a few steps per quota, and also one step per waiter in the cases that `core/forecast.rs` names.
     pub(crate) fn predict(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             return self.predict_in_class(rovers, class, cost);
         }
-        if self.queue.has_joint() || self.role.has_parent() && !self.queue.is_empty() {
+        if self.queue.has_joint() || self.role.has(Role::CHILD) && !self.queue.is_empty() {
             return None;
         }
         let (base, tail) = (self.base(rovers), rovers.tail());

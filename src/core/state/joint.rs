@@ -1,7 +1,7 @@
 //! The fronts of joint sets in one limiter: what it does for them between two reviews. The rule is in `core/joint.rs`.
 
 use super::serving::{Served, Step};
-use super::{State, classes_in};
+use super::{Role, State, classes_in};
 use crate::core::classes::ClassId;
 use crate::core::forecast::Claim;
 use crate::core::joint::{Front, Fronts, JointSet, Part};
@@ -123,7 +123,7 @@ impl State {
     /// The debts charged after front `number` had arrived that are in the level already. All debts that are still behind
     /// waiters are younger than those.
     pub(super) fn younger_debts(&self, number: u64) -> u64 {
-        let Some(fronts) = self.joint().filter(|_| !self.role.has_classes()) else { return 0 };
+        let Some(fronts) = self.joint().filter(|_| !self.role.has(Role::CLASSES)) else { return 0 };
         let Some(front) = fronts.get(number) else { return 0 };
         fronts.charged.wrapping_sub(front.charged).saturating_sub(self.supply.debts())
     }
@@ -182,7 +182,7 @@ impl State {
     /// What joint claims do here by `now` and before the next other claim, which is due at `next`: begins to hold the
     /// limiter for one, or stops for a review. `None` if the other claims are next.
     pub(super) fn serve_fronts(&mut self, rovers: &Rovers, next: u64, now: u64) -> Option<Step> {
-        if !self.role.has_classes() {
+        if !self.role.has(Role::CLASSES) {
             self.give_turns();
         }
         if self.must_review_at_once() {
@@ -300,16 +300,16 @@ impl State {
         }
     }
 
-    /// These classes were removed: their joint claims end.
-    pub(super) fn review_fronts_of(&mut self, classes: &[ClassId]) {
+    /// A class was removed: its joint claims end.
+    pub(super) fn review_fronts_of(&mut self, class: ClassId) {
         if let Some(fronts) = self.joint_mut() {
-            fronts.make_urgent(|front| classes.contains(&front.class));
+            fronts.make_urgent(|front| front.class == class);
         }
     }
 
     /// No claim waits any more: what classes still owe is a debt of the limiter.
     pub(super) fn charge_debts_if_idle(&mut self) {
-        if !self.role.has_classes() || !self.is_clear() {
+        if !self.role.has(Role::CLASSES) || !self.is_clear() {
             return;
         }
         if let Some(classes) = classes_in(&mut self.rare) {

@@ -1,7 +1,7 @@
 //! What a review of a joint set does in one of its members; see `core/joint.rs`.
 
-use super::State;
 use super::serving::Served;
+use super::{Role, State};
 use crate::core::classes::ClassId;
 use crate::core::joint::{Front, JointSet, Part};
 use crate::core::outcome::Outcome;
@@ -15,11 +15,11 @@ impl State {
     pub(crate) fn add_front(&mut self, rovers: &Rovers, set: &Arc<JointSet>, class: ClassId, part: Part) {
         let Part { cost, number, charged } = part;
         let mut front = Front::new(Arc::clone(set), class, cost, charged);
-        front.has_turn = !self.role.has_classes() && self.queue.front().is_none_or(|first| first.number > number);
+        front.has_turn = !self.role.has(Role::CLASSES) && self.queue.front().is_none_or(|first| first.number > number);
         let Some(fronts) = self.joint_mut() else { return };
         fronts.add(number, front);
         fronts.set_urgent(number);
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             self.enter_front_in_class(rovers, class, number, cost);
         }
     }
@@ -28,7 +28,7 @@ impl State {
     pub(crate) fn remove_front(&mut self, rovers: &Rovers, number: u64) {
         self.forget_denial(rovers);
         let Some(front) = self.joint_mut().and_then(|fronts| fronts.remove(number)) else { return };
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             self.leave_class_of_front(rovers, number, &front);
         }
         self.update_held(rovers);
@@ -42,7 +42,7 @@ impl State {
         let Some(front) = self.joint_mut().and_then(|fronts| fronts.remove(number)) else { return 0 };
         rovers.claim(front.cost);
         self.supply.claim(front.cost);
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             self.charge_class_of_front(number, &front);
         }
         let end = self.base(rovers);

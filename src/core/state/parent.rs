@@ -1,6 +1,6 @@
 //! The state's part of the link between a parent and its children; see `core/parent.rs`.
 
-use super::State;
+use super::{Role, State};
 use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
@@ -44,7 +44,7 @@ impl State {
 
     /// The cost of the front claim, if it is ready and the parent has to grant it.
     pub(crate) fn ready_front(&self, rovers: &Rovers) -> Option<u64> {
-        let front = self.queue.front().filter(|_| self.role.has_parent())?;
+        let front = self.queue.front().filter(|_| self.role.has(Role::CHILD))?;
         let due = self.supply.due(self.base(rovers).wrapping_add(front.cost))?;
         (due <= self.supply.synced()).then_some(front.cost)
     }
@@ -57,7 +57,8 @@ impl State {
     /// Whether the parent's queue has to be changed, for the front claim here or for a claim that is gone.
     #[inline]
     pub(crate) fn wants_parent(&self, rovers: &Rovers) -> bool {
-        self.role.has_parent() && (self.ticket == ParentTicket::Recalled || self.ready_without_ticket(rovers).is_some())
+        self.role.has(Role::CHILD)
+            && (self.ticket == ParentTicket::Recalled || self.ready_without_ticket(rovers).is_some())
     }
 
     /// Whether the ticket must be withdrawn from the parent's queue. The caller must do it: it is not said again.
@@ -103,7 +104,7 @@ impl State {
         now: u64,
         delay: Duration,
     ) -> Option<Duration> {
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             let is_known = self.queue.is_empty() && !self.queue.has_joint() && cost <= self.most_claimable(rovers);
             let at = if is_known { self.served_by(rovers, group, cost)? } else { return None };
             return Some(self.wait(at, now).max(delay));
@@ -137,7 +138,7 @@ impl State {
             return State::as_parent(error, 0);
         }
         let fits = self.fits_in_flight(rovers, cost);
-        let later = |delay| match (fits, self.role.has_classes()) {
+        let later = |delay| match (fits, self.role.has(Role::CLASSES)) {
             (false, _) => None,
             (true, true) => self.served_by(rovers, group, cost).map(|at| self.wait(at, now).max(delay)),
             (true, false) => self.estimate_later(rovers, group, cost, now, delay),

@@ -1,6 +1,6 @@
 //! The exchange between the state and the fast path: how far claims may go, and how far they have gone.
 
-use super::{Sample, State};
+use super::{Role, Sample, State};
 use crate::core::rovers::{Rovers, earlier};
 
 impl State {
@@ -13,7 +13,7 @@ impl State {
             self.forget_denial(rovers);
         }
         let limit = self.supply.limit();
-        let waiting_from = if self.role.has_classes() {
+        let waiting_from = if self.role.has(Role::CLASSES) {
             (!self.is_clear() || self.has_parked()).then(|| self.class_base(rovers))
         } else {
             (!self.is_clear()).then(|| self.base(rovers))
@@ -21,7 +21,7 @@ impl State {
         let until = match waiting_from {
             Some(start) => start,
             // A dry run learns of each claim.
-            None if self.closed || self.supply.is_paused() || self.role.has_dry_run() => rovers.tail(),
+            None if self.closed || self.supply.is_paused() || self.role.has(Role::DRY_RUN) => rovers.tail(),
             None => rovers.tail().wrapping_add(self.stride.tokens),
         };
         rovers.publish(earlier(limit, until), limit);

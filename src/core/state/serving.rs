@@ -1,6 +1,6 @@
 //! Serving: the queue gets what the supply has, each claim at the exact instant that the schedule gives it.
 
-use super::State;
+use super::{Role, State};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 
@@ -83,7 +83,7 @@ impl State {
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late. If a review
     /// has to come first, `wakes` has it, the queue is left unfinished, and the result is `Done` all the same.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
-        let busy = self.cap.as_ref().is_some_and(|cap| cap.watching) || self.role.is_always_served();
+        let busy = self.cap.as_ref().is_some_and(|cap| cap.watching) || self.role.has(Role::ALWAYS_SERVED);
         if !self.queue.has_joint() && self.queue.is_empty() && !busy && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
@@ -99,7 +99,7 @@ impl State {
         self.last_served = now;
         match self.settle(rovers, now, Reach::Held, wakes) {
             ServeResult::Again => return ServeResult::Again,
-            ServeResult::Stopped if self.role.awaits() => return self.leave_unfinished(rovers),
+            ServeResult::Stopped if self.role.has(Role::AWAITS) => return self.leave_unfinished(rovers),
             // The rest follows when this queue is served again.
             ServeResult::Stopped => {
                 self.due_review().into_iter().for_each(|set| wakes.push_review(set));
@@ -152,11 +152,11 @@ impl State {
             if self.awaited_child().is_some() {
                 return Served::Stopped;
             }
-            if self.role.has_calendar() {
+            if self.role.has(Role::CALENDAR) {
                 self.look_at_wall(now);
             }
-            if self.role.has_classes() && !self.turn_closed_away(rovers, wakes) {
-                return if self.role.awaits() { Served::Stopped } else { Served::Again };
+            if self.role.has(Role::CLASSES) && !self.turn_closed_away(rovers, wakes) {
+                return if self.role.has(Role::AWAITS) { Served::Stopped } else { Served::Again };
             }
             return self.serve_as::<false>(rovers, now, reach, end, wakes);
         }

@@ -3,11 +3,15 @@
 use super::{State, classes_in};
 use crate::Quota;
 use crate::core::classes::{ClassId, ClassName, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NO_CLASS, ROOT};
+use crate::core::steps;
 use crate::error::ConfigError;
 use std::sync::Arc;
 
 /// The most classes of a limiter with a source of tokens: each request tells the source which classes need some.
 const MOST_SHARED: usize = 64;
+
+/// How many classes are removed while the lock is held.
+const REMOVED_AT_ONCE: usize = 256;
 
 /// The share of a class as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,19 +118,22 @@ impl State {
         Ok(())
     }
 
-    /// Removes a class and the classes in it. Their waiters are turned away when the limiter is served next.
-    pub(crate) fn remove_class(&mut self, class: ClassId) {
+    /// Removes classes in a class, the innermost first, and at last the class itself; a bounded number for one hold of the
+    /// lock. Returns whether more are left. Their waiters are turned away when the limiter is served next.
+    pub(crate) fn remove_class(&mut self, class: ClassId) -> bool {
         let now = self.supply.synced();
-        let Some(classes) = self.classes_mut() else { return };
-        if classes.entry(class).is_removed {
-            return;
+        for _ in 0..REMOVED_AT_ONCE {
+            let classes = self.classes_mut().filter(|classes| !classes.entry(class).is_removed);
+            let Some(classes) = classes else { return false };
+            steps::count();
+            let next = classes.innermost(class);
+            classes.unlist(next, now);
+            classes.closing.push(next);
+            if classes.entry(next).has_joint {
+                self.review_fronts_of(next);
+            }
         }
-        let removed = classes.subtree(class);
-        for class in &removed {
-            classes.unlist(*class, now);
-            classes.closing.push(*class);
-        }
-        self.review_fronts_of(&removed);
+        true
     }
 
     /// Keys of a keyed limiter will have classes in `group`.
@@ -153,7 +160,7 @@ impl State {
             classes.free(class, now);
         }
         // Joint claims of the class that were forgotten end.
-        self.review_fronts_of(&[class]);
+        self.review_fronts_of(class);
     }
 }
 

@@ -35,7 +35,7 @@ impl State {
 
     #[inline]
     pub(crate) fn has_source(&self) -> bool {
-        self.role.has_source()
+        self.role.has(Role::SOURCE)
     }
 
     /// The waker of the source's task, if a grant of the fast path has to wake it.
@@ -79,7 +79,7 @@ impl State {
         }
         match self.joint().and_then(|fronts| fronts.held) {
             Some(number) => Some(number),
-            None if self.role.has_classes() => Some(end),
+            None if self.role.has(Role::CLASSES) => Some(end),
             None => self.queue.front().map(|front| front.number),
         }
     }

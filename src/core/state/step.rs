@@ -1,7 +1,7 @@
 //! One step of serving: what the next tokens are for, and what becomes of it. With or without classes.
 
 use super::serving::{Reach, Served, Step};
-use super::{State, classes_in};
+use super::{Role, State, classes_in};
 use crate::core::classes::{ClassId, Pick, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
@@ -70,7 +70,7 @@ impl State {
         let Some(at) = due.or_else(|| is_turn.then(|| self.supply.synced())) else {
             return Step::Ended(self.rest::<PLAIN>(next, now));
         };
-        if !PLAIN && self.role.has_parent() {
+        if !PLAIN && self.role.has(Role::CHILD) {
             return Step::Ended(self.hold_for_parent(next, at, now, reach));
         }
         // With classes most steps wake no waiter: they serve a part of a large claim.
@@ -93,7 +93,7 @@ impl State {
             self.take_turn(next);
             return Step::Moved;
         }
-        if self.role.has_source()
+        if self.role.has(Role::SOURCE)
             && next.completes != Completes::Recheck
             && next.ticket.is_some_and(|ticket| self.supply.falls_short(ticket, at))
         {
@@ -118,7 +118,7 @@ impl State {
     /// What the next tokens are for.
     #[inline(always)]
     fn next_in_service(&mut self, rovers: &Rovers, end: Option<u64>) -> InService {
-        if self.role.has_classes() { self.next_in_classes(rovers) } else { self.next_in_queue(rovers, end) }
+        if self.role.has(Role::CLASSES) { self.next_in_classes(rovers) } else { self.next_in_queue(rovers, end) }
     }
 
     #[inline(always)]
@@ -135,10 +135,10 @@ impl State {
     #[inline(always)]
     fn refusal<const PLAIN: bool>(&self, ticket: Option<u64>) -> Option<Outcome> {
         // With classes the waiters of a closed limiter are turned away before.
-        if self.closed && (PLAIN || !self.role.has_classes()) {
+        if self.closed && (PLAIN || !self.role.has(Role::CLASSES)) {
             return ticket.map(|_| Outcome::Closed);
         }
-        if PLAIN || !self.role.has_source() {
+        if PLAIN || !self.role.has(Role::SOURCE) {
             return None;
         }
         let (number, cost) = self.queue.front().map_or((0, 0), |front| (front.number, front.cost));
@@ -151,7 +151,7 @@ impl State {
         if wakes.is_full() {
             return Step::Ended(Served::Again);
         }
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             self.turn_cut_off_away(rovers, next.owner, outcome, wakes);
         } else {
             self.supply.mint(now, next.ticket);
@@ -161,7 +161,7 @@ impl State {
     }
 
     fn go_on_unless_asked(&self) -> Step {
-        if self.role.awaits() { Step::Ended(Served::Stopped) } else { Step::Moved }
+        if self.role.has(Role::AWAITS) { Step::Ended(Served::Stopped) } else { Step::Moved }
     }
 
     /// Nothing is due by `now`: mints up to there.
@@ -177,7 +177,7 @@ impl State {
         if !PLAIN {
             // A claim that is not ready must not delay the parent's queue.
             self.recall_ticket();
-            if self.role.has_source() {
+            if self.role.has(Role::SOURCE) {
                 self.save_for(next);
             }
         }
@@ -209,7 +209,7 @@ impl State {
     /// Grants what is in service as of `at`, up to which the supply is minted.
     #[inline(always)]
     fn grant_next(&mut self, rovers: &Rovers, next: InService, at: u64, now: u64, wakes: &mut Wakes) {
-        if self.role.has_classes() {
+        if self.role.has(Role::CLASSES) {
             self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
             self.pay_installment(rovers, next, wakes);
         } else {
@@ -230,7 +230,7 @@ impl State {
         let next = self.look_in_service(rovers);
         let at = self.supply.synced();
         let is_due = next.completes == Completes::Ticket && next.at.is_some_and(|due| due <= at);
-        if is_due && self.role.has_classes() {
+        if is_due && self.role.has(Role::CLASSES) {
             self.pay_ticket(rovers, next);
         } else if is_due {
             self.grant_front(rovers, next, at, at, wakes);
@@ -253,7 +253,7 @@ impl State {
     /// Removes the front waiter from the queue of a limiter without classes, granted or turned away.
     pub(super) fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
-        let outcome = if self.role.has_special_words() { self.special_outcome(outcome) } else { outcome };
+        let outcome = if self.role.has(Role::SPECIAL_WORDS) { self.special_outcome(outcome) } else { outcome };
         let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
         if matches!(outcome, Outcome::Granted { .. }) {
             self.supply.pass(waiter.cost, waiter.debt_after);

@@ -131,6 +131,23 @@ fn a_removed_class_turns_its_waiters_away_in_batches() {
 }
 
 #[test]
+fn the_classes_in_a_removed_class_are_removed_in_steps() {
+    let (limiter, _) = limiter(hundred());
+    let outer = limiter.class("outer", Share::weight(1)).expect("free");
+    let share = Share::weight(1);
+    let inner: Vec<_> = (0..1_000).map(|name| outer.class(name.to_string(), share).expect("free")).collect();
+    let mut waiting: Vec<_> = inner.iter().map(|class| spawn(class.consume(1))).collect();
+    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    // Number 1 is the leaf for claims on the limiter itself.
+    let held = steps_of(|| assert!(limiter.core().state.lock().remove_class(2)));
+    assert!((1..=256).contains(&held), "{held} classes while the lock was held");
+    outer.remove();
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_ready()));
+    assert!(inner.iter().all(|class| class.try_acquire(1).is_err()));
+    assert!(limiter.class("outer", share).is_ok(), "its name is free");
+}
+
+#[test]
 fn what_removed_classes_leave_does_not_pile_up() {
     let (limiter, clock) = limiter(Quota::per_second(1_000));
     let share = Share::weight(1).ceiling(Quota::per_second(20).burst(1));
