@@ -9,7 +9,7 @@
 //! | `node.rs`, `offer.rs`, `limits.rs`, `installments.rs`, `tree.rs` | the tree, and its configuration |
 //! | `pick.rs`, `charge.rs` | **the order of service**: which class is served next, and what a service costs |
 //! | `conflict.rs`, `retained.rs` | whether all floors can be kept; what removed classes still owe |
-//! | `scheduler.rs`, `shadow.rs` | claims in installments, and what is set aside for them |
+//! | `scheduler.rs` | claims in installments, and what is set aside for them |
 //! | `reserve.rs`, `simulation.rs` | joint claims; estimates |
 //! | `name.rs`, `entry.rs`, `table.rs`, `weights.rs` | the queues and names of the classes, and the weights that are applied |
 //!
@@ -29,7 +29,6 @@ mod pick;
 mod reserve;
 mod retained;
 mod scheduler;
-mod shadow;
 mod simulation;
 mod table;
 mod tags;

@@ -103,12 +103,9 @@ pub(crate) enum Ask {
 impl DryRun {
     /// Starts from the limiter's own supply, with the claims that wait in its queue. The first of them begins at `base`.
     pub(crate) fn new(supply: &Supply, base: u64, claims: impl Iterator<Item = Claim>) -> Self {
-        let mut supply = supply.clone();
-        supply.uncap();
-        supply.know_claimed(base);
         let count = supply.quotas().len();
         let mut simulation = Self {
-            supply,
+            supply: supply.copied_at(base),
             queue: VecDeque::new(),
             last: 0,
             waiting: 0,

@@ -389,14 +389,19 @@ impl Supply {
         sliding.map(|(index, quota)| (index, quota.burst)).min_by_key(|(_, amount)| *amount)
     }
 
-    /// Returns tokens that were set aside for a claim that has left, up to the position `most`. `shadow` is the same
-    /// quota without divided claims: where it bounds the level, it bounds the fraction of a token too.
-    pub(crate) fn restore(&mut self, index: usize, n: u64, most: u64, shadow: &Schedule) {
+    /// Returns `n` tokens that were set aside for a claim that has left, as far as the burst and the levels in `shadow` allow:
+    /// the supply without divided claims. Where its level is the bound, its fraction of a token is one too. What is granted
+    /// ends at `base`.
+    pub(crate) fn restore(&mut self, n: u64, base: u64, shadow: &Self) {
         self.note_change();
-        let quota = &mut self.quotas[index];
-        quota.add(n, most);
-        if ahead(quota.head, most) >= 0 {
-            quota.lower_fraction(shadow);
+        for (quota, shadow_quota) in self.quotas.iter_mut().zip(&*shadow.quotas) {
+            let full = base.wrapping_add(shadow_quota.burst);
+            let level = ahead(shadow_quota.head, shadow.claimed);
+            let most = earlier(full, base.wrapping_add_signed(level));
+            quota.add(n, most);
+            if ahead(quota.head, most) >= 0 {
+                quota.lower_fraction(shadow_quota);
+            }
         }
     }
 

@@ -33,9 +33,7 @@ impl Scheduler {
     /// [`withdraw`](Self::withdraw) does.
     pub(crate) fn withdraw_reserved(&mut self, paid: u64, supply: &mut Supply, base: u64) {
         self.parked -= paid;
-        if let Some(shadow) = self.shadow.as_mut().filter(|_| paid > 0) {
-            shadow.restore(supply, base, paid);
-        }
+        self.restore(paid, supply, base);
         self.drop_shadow();
     }
 
@@ -49,8 +47,22 @@ impl Scheduler {
     /// `tokens` were granted in one piece, or charged.
     #[inline]
     pub(crate) fn note_taken(&mut self, tokens: u64, now: u64) {
+        self.with_shadow(now, |shadow| shadow.claim(tokens));
+    }
+
+    /// Changes the shadow as of `now`, if there is one.
+    #[inline]
+    pub(super) fn with_shadow(&mut self, now: u64, act: impl FnOnce(&mut Supply)) {
         if let Some(shadow) = &mut self.shadow {
-            shadow.take(tokens, now);
+            shadow.mint(now, None);
+            act(shadow);
+        }
+    }
+
+    /// Gives `tokens` that were set aside back to the supply.
+    pub(super) fn restore(&mut self, tokens: u64, supply: &mut Supply, base: u64) {
+        if tokens > 0 {
+            self.with_shadow(supply.synced(), |shadow| supply.restore(tokens, base, shadow));
         }
     }
 

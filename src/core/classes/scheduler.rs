@@ -15,7 +15,6 @@ use super::Pick;
 use super::conflict::FloorConflict;
 use super::limits::Limits;
 use super::offer::ClassId;
-use super::shadow::Shadow;
 use super::tree::Tree;
 use crate::Quota;
 use crate::core::rovers::ahead;
@@ -86,8 +85,14 @@ pub(crate) struct Scheduler {
     /// In a limiter with a source of tokens, the leaf that is next stays so: tokens are requested and saved for it that could
     /// not be kept for others. Tokens of other quotas can all be kept.
     pub(crate) saves_for: Option<ClassId>,
-    /// Present while something is set aside.
-    pub(super) shadow: Option<Shadow>,
+    /// The quotas with the levels that they would have if no divided claim had taken from them. Present while something is
+    /// set aside.
+    ///
+    /// A divided claim that leaves gives back what was set aside for it. The bucket may have filled up again since, so
+    /// giving back up to the burst would let other claims pass beyond the rate law. Up to the shadow level it does not: by
+    /// themselves, the claims that are paid in one piece are bounded by the shadow's bucket. The shadow begins as the level
+    /// before the first installment, which is at most that of a bucket that no divided claim ever took from.
+    pub(super) shadow: Option<Box<Supply>>,
 }
 
 impl Scheduler {
@@ -178,9 +183,7 @@ impl Scheduler {
 
     /// The quotas of the limiter have changed at `now`.
     pub(crate) fn requote(&mut self, supply: &Supply, index: usize, now: u64) {
-        if let Some(shadow) = &mut self.shadow {
-            shadow.requote(supply, index, now);
-        }
+        self.with_shadow(now, |shadow| shadow.set_quota(index, supply.quotas()[index].quota, None));
         self.tree.set_limits(Self::limits(supply), now);
     }
 
@@ -326,9 +329,9 @@ impl Scheduler {
         let leaf = self.leaf(id);
         let whole = leaf.owed > 0 || tokens == leaf.cost;
         if !whole {
-            self.shadow.get_or_insert_with(|| Shadow::of(supply, base));
-        } else if let Some(shadow) = &mut self.shadow {
-            shadow.take(tokens, at);
+            self.shadow.get_or_insert_with(|| Box::new(supply.copied_at(base)));
+        } else {
+            self.note_taken(tokens, at);
         }
         supply.claim(tokens);
         self.tree.pay(pick, at);
@@ -365,12 +368,8 @@ impl Scheduler {
     /// the shadow allow. Returns how many tokens had been set aside. [`advance`](Self::advance) follows.
     pub(crate) fn withdraw(&mut self, leaf: ClassId, supply: &mut Supply, base: u64) -> u64 {
         let paid = self.paid(leaf);
-        if paid > 0 {
-            self.set_aside -= paid;
-            if let Some(shadow) = &mut self.shadow {
-                shadow.restore(supply, base, paid);
-            }
-        }
+        self.set_aside -= paid;
+        self.restore(paid, supply, base);
         paid
     }
 
@@ -392,24 +391,18 @@ impl Scheduler {
 
     /// `tokens` of a grant made in `leaf` come back; see [`Tree::refund`].
     pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, uncharged: u64, now: u64, granted_at: Option<u64>) {
-        if let Some(shadow) = &mut self.shadow {
-            shadow.refund(tokens, now, granted_at);
-        }
+        self.with_shadow(now, |shadow| shadow.refund(tokens, granted_at));
         self.tree.refund(leaf, tokens, uncharged, now);
     }
 
     /// The wall clock was read; see [`Supply::look`].
     pub(crate) fn look(&mut self, now: u64, offset: Option<i128>, synced: u64) {
-        if let Some(shadow) = &mut self.shadow {
-            shadow.look(now, offset, synced);
-        }
+        self.with_shadow(synced, |shadow| shadow.look(now, offset));
     }
 
     /// Tokens are added by hand.
     pub(crate) fn replenish(&mut self, tokens: u64, now: u64) {
-        if let Some(shadow) = &mut self.shadow {
-            shadow.replenish(tokens, now);
-        }
+        self.with_shadow(now, |shadow| shadow.replenish(tokens, None));
     }
 
     /// The debt that a leaf pays before its front claim.

@@ -5,6 +5,14 @@ use crate::Quota;
 use crate::core::schedule::Schedule;
 
 impl Supply {
+    /// A copy without the in-flight cap, in which everything claimed so far ends at `claimed`.
+    pub(crate) fn copied_at(&self, claimed: u64) -> Self {
+        let mut copy = self.clone();
+        copy.uncap();
+        copy.know_claimed(claimed);
+        copy
+    }
+
     /// Removes the in-flight cap, on a copy that no grant is made from.
     pub(crate) fn uncap(&mut self) {
         self.ceiling = None;
