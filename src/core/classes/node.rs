@@ -83,17 +83,16 @@ pub(super) struct RareNode {
     pub(super) floors: RateSum,
 }
 
-/// The slots of a class in its parent's `by_deadline`, and in the tree's `held` and `upcoming`. A class that has neither
+/// The slots of a class in its parent's `by_deadline`, and in the tree's `rechecks`. A class that has neither
 /// a floor nor a ceiling, and none in it, is in none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RareSlots {
     pub(super) by_deadline: u32,
-    pub(super) held: u32,
-    pub(super) upcoming: u32,
+    pub(super) recheck: u32,
 }
 
 impl RareSlots {
-    pub(super) const NONE: Self = Self { by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE };
+    pub(super) const NONE: Self = Self { by_deadline: NOWHERE, recheck: NOWHERE };
 }
 
 impl Node {

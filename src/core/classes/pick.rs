@@ -63,10 +63,7 @@ impl Tree {
 
     #[cold]
     fn refresh_all_due(&mut self, now: u64) {
-        while let Some((_, id)) = self.upcoming.first().copied().filter(|(at, _)| *at <= now) {
-            self.refresh(id, now);
-        }
-        while let Some((_, id)) = self.held.first().copied().filter(|(at, _)| *at <= now) {
+        while let Some((_, id)) = self.rechecks.first().copied().filter(|(at, _)| *at <= now) {
             self.refresh(id, now);
         }
     }
@@ -84,8 +81,7 @@ impl Tree {
     /// The next instant at which time alone changes an offer; `u64::MAX` if there is none.
     #[inline]
     pub(crate) fn next_recheck(&self) -> u64 {
-        let at = |tournament: &Tournament<(u64, ClassId)>| tournament.first().map_or(u64::MAX, |(at, _)| *at);
-        at(&self.upcoming).min(at(&self.held))
+        self.rechecks.first().map_or(u64::MAX, |(at, _)| *at)
     }
 
     /// The front claim of the queue of `leaf` lacks `front` tokens from now on; `None`: no claim waits there.
@@ -191,10 +187,14 @@ impl Tree {
     // Never inlined, as `charge_specially`.
     #[inline(never)]
     fn offer_anew(&mut self, id: ClassId, now: u64) -> ClassId {
-        let offer = self.offer(id, now);
-        let offer = self.under_ceiling(id, offer, now);
+        let (offer, due) = self.offer(id, now);
+        let (offer, free) = self.under_ceiling(id, offer, now);
         let is_kept = self.node(id).front.is_none() || !self.node(id).is_bare;
-        self.rare_mut(id).offer = offer.filter(|_| is_kept);
+        let rare = &mut self.rare[id as usize];
+        rare.offer = offer.filter(|_| is_kept);
+        // At `u64::MAX` time has ended, and the offer stays as it is.
+        let at = due.min(free);
+        set(&mut self.rechecks, &mut rare.slots.recheck, (at < u64::MAX).then_some((at, id)));
         self.enter_offer(id, offer)
     }
 
@@ -226,48 +226,33 @@ impl Tree {
         self.refresh(parent, now);
     }
 
-    /// What could be served next in a class, whatever its own ceiling says.
-    fn offer(&mut self, id: ClassId, now: u64) -> Option<Offer> {
+    /// What could be served next in a class, whatever its own ceiling says, and when its floor falls due.
+    fn offer(&self, id: ClassId, now: u64) -> (Option<Offer>, u64) {
         let node = self.node(id);
         let Some(front) = node.front else {
             let next = self.rare(id).first_child_in_turn();
-            self.set_upcoming(id, None);
-            return self.offer_of(next?);
+            return (next.and_then(|next| self.offer_of(next)), u64::MAX);
         };
         let tokens = node.installment(front);
-        let Some(floor) = &self.rare(id).floor else {
-            self.set_upcoming(id, None);
-            return Some(Offer::by_weight(id, tokens));
-        };
-        let (offer, upcoming) = match floor.is_due(now) {
-            true => (Offer::by_floor(id, tokens, floor.deadline(tokens.get())), None),
-            false => (Offer::by_weight(id, tokens), Some(nanos(floor.next))),
-        };
-        self.set_upcoming(id, upcoming);
-        Some(offer)
-    }
-
-    /// The `offer` of a class, or `None` if the ceiling of the class holds it back. A debt is never held back: the ceiling
-    /// was charged for it already.
-    fn under_ceiling(&mut self, id: ClassId, offer: Option<Offer>, now: u64) -> Option<Offer> {
-        let is_debt = offer.is_some_and(|offer| self.rare(offer.leaf).owes);
-        let node = &mut self.rare[id as usize];
-        let mut until = None;
-        if let (Some(offer), Some(ceiling)) = (offer, node.ceiling.as_mut().filter(|_| !is_debt)) {
-            ceiling.mint(now);
-            if ceiling.level() < i64::try_from(offer.tokens.get()).unwrap_or(i64::MAX) {
-                until = Some(ceiling.has(offer.tokens.get()));
+        match &self.rare(id).floor {
+            Some(floor) if floor.is_due(now) => {
+                (Some(Offer::by_floor(id, tokens, floor.deadline(tokens.get()))), u64::MAX)
             }
+            Some(floor) => (Some(Offer::by_weight(id, tokens)), nanos(floor.next)),
+            None => (Some(Offer::by_weight(id, tokens)), u64::MAX),
         }
-        // At `u64::MAX` time has ended, and the ceiling still holds it back.
-        let at = until.filter(|at| *at < u64::MAX);
-        set(&mut self.held, &mut node.slots.held, at.map(|at| (at, id)));
-        if until.is_some() { None } else { offer }
     }
 
-    fn set_upcoming(&mut self, id: ClassId, at: Option<u64>) {
-        let at = at.filter(|at| *at < u64::MAX);
-        set(&mut self.upcoming, &mut self.rare[id as usize].slots.upcoming, at.map(|at| (at, id)));
+    /// The `offer` of a class, or `None` and until when the ceiling of the class holds it back. A debt is never held back: the
+    /// ceiling was charged for it already.
+    fn under_ceiling(&mut self, id: ClassId, offer: Option<Offer>, now: u64) -> (Option<Offer>, u64) {
+        let Some(tokens) = offer.filter(|offer| !self.rare(offer.leaf).owes).map(|offer| offer.tokens.get()) else {
+            return (offer, u64::MAX);
+        };
+        let Some(ceiling) = &mut self.rare_mut(id).ceiling else { return (offer, u64::MAX) };
+        ceiling.mint(now);
+        let is_held = ceiling.level() < i64::try_from(tokens).unwrap_or(i64::MAX);
+        if is_held { (None, ceiling.has(tokens)) } else { (offer, u64::MAX) }
     }
 
     /// Enters the offer of a class in its parent's tournaments. Returns the parent.

@@ -32,10 +32,8 @@ pub(crate) struct Tree {
     /// Numbers of removed classes, to be used again.
     free: Vec<ClassId>,
     pub(super) limits: Limits,
-    /// Classes that their ceiling holds back, by the instant at which it lets them go.
-    pub(super) held: Tournament<(u64, ClassId)>,
-    /// Backlogged leaves with a floor that is not due, by the instant at which it is.
-    pub(super) upcoming: Tournament<(u64, ClassId)>,
+    /// The classes whose offer changes with time alone, by the instant: their ceiling lets them go, or their floor falls due.
+    pub(super) rechecks: Tournament<(u64, ClassId)>,
     /// Counts the instants at which classes became backlogged.
     pub(super) count: u64,
     /// The largest installments of the classes from this one on may not be up to date; see
@@ -51,8 +49,7 @@ impl Tree {
             rare: vec![RareNode::new(Weight::new(1))],
             free: Vec::new(),
             limits,
-            held: Tournament::default(),
-            upcoming: Tournament::default(),
+            rechecks: Tournament::default(),
             count: 0,
             unlimited: ClassId::MAX,
         };
