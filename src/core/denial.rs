@@ -38,36 +38,37 @@ impl Denial {
         let wait = |at: u64| Duration::from_nanos(at.saturating_sub(now));
         Denied { retry_after: self.at.map(wait), remaining: self.remaining, by: self.by, name: self.name }
     }
+
+    /// As words: first what it is about, at last the name in the upper half of a word, and below it [`Bound`] as a number
+    /// and whether `at` is `Some`.
+    fn to_words(self) -> [u64; WORDS] {
+        let by = u64::from(self.name.number()) << 32 | self.by.to_number() << 1 | u64::from(self.at.is_some());
+        [self.cost, self.tail, self.released, self.until, self.at.unwrap_or(0), self.remaining, by]
+    }
+
+    #[inline]
+    fn from_words([cost, tail, released, until, at, remaining, by]: [u64; WORDS]) -> Self {
+        let at = (by % 2 == 1).then_some(at);
+        let name = Name::of_number((by >> 32) as u32);
+        let by = Bound::from_number((by & u64::from(u32::MAX)) >> 1);
+        Self { cost, tail, released, until, at, remaining, by, name }
+    }
 }
+
+/// How many words a denial takes.
+const WORDS: usize = 7;
 
 #[derive(Debug)]
 pub(crate) struct LastDenial {
     /// Odd while there is no denial to read.
     version: AtomicU64,
-    /// From here on: the fields of the [`Denial`]. Written under the owner's lock, and valid only with an even version.
-    cost: AtomicU64,
-    tail: AtomicU64,
-    released: AtomicU64,
-    until: AtomicU64,
-    at: AtomicU64,
-    remaining: AtomicU64,
-    /// The name as a number in the upper half; below it [`Bound`] as a number, and whether `at` is `Some`.
-    by: AtomicU64,
+    /// The denial, as [`Denial::to_words`] writes it. Written under the owner's lock, and valid only with an even version.
+    words: [AtomicU64; WORDS],
 }
 
 impl LastDenial {
     pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            version: AtomicU64::new(1),
-            cost: zero(),
-            tail: zero(),
-            released: zero(),
-            until: zero(),
-            at: zero(),
-            remaining: zero(),
-            by: zero(),
-        }
+        Self { version: AtomicU64::new(1), words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// Drops the denial because the state changes and the answer may change with it. Call it under the owner's lock.
@@ -85,14 +86,9 @@ impl LastDenial {
         // A reader that sees one of the values stored below also sees the odd version. Paired with the fence in
         // `about`.
         fence(Ordering::Release);
-        self.cost.store(denial.cost, Ordering::Relaxed);
-        self.tail.store(denial.tail, Ordering::Relaxed);
-        self.released.store(denial.released, Ordering::Relaxed);
-        self.until.store(denial.until, Ordering::Relaxed);
-        self.at.store(denial.at.unwrap_or(0), Ordering::Relaxed);
-        self.remaining.store(denial.remaining, Ordering::Relaxed);
-        let name = u64::from(denial.name.number()) << 32;
-        self.by.store(name | denial.by.to_number() << 1 | u64::from(denial.at.is_some()), Ordering::Relaxed);
+        for (word, value) in self.words.iter().zip(denial.to_words()) {
+            word.store(value, Ordering::Relaxed);
+        }
         let version = self.version.load(Ordering::Relaxed);
         // A reader that sees this even version also sees all of these values.
         self.version.store(version.wrapping_add(1), Ordering::Release);
@@ -102,33 +98,14 @@ impl LastDenial {
     #[inline]
     pub(crate) fn about(&self, cost: u64, tail: u64, released: u64) -> Option<Denial> {
         let version = self.version.load(Ordering::Acquire);
-        let fits = version % 2 == 0
-            && self.cost.load(Ordering::Relaxed) == cost
-            && self.tail.load(Ordering::Relaxed) == tail
-            && self.released.load(Ordering::Relaxed) == released;
-        if !fits {
+        if version % 2 == 1 {
             return None;
         }
-        let until = self.until.load(Ordering::Relaxed);
-        let at = self.at.load(Ordering::Relaxed);
-        let remaining = self.remaining.load(Ordering::Relaxed);
-        let by = self.by.load(Ordering::Relaxed);
+        let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        if self.version.load(Ordering::Relaxed) != version {
-            return None;
-        }
-        let at = (by % 2 == 1).then_some(at);
-        let name = Name::of_number((by >> 32) as u32);
-        Some(Denial {
-            cost,
-            tail,
-            released,
-            until,
-            at,
-            remaining,
-            by: Bound::from_number((by & u64::from(u32::MAX)) >> 1),
-            name,
-        })
+        let is_whole = self.version.load(Ordering::Relaxed) == version;
+        let is_about_this = words[..3] == [cost, tail, released];
+        (is_whole && is_about_this).then(|| Denial::from_words(words))
     }
 }
 

@@ -61,15 +61,7 @@ pub(crate) struct Supply {
 impl Supply {
     /// Creates a supply from checked quotas. Their buckets are empty when their heads are at `start`.
     pub(crate) fn new(quotas: &[Quota], cap: Option<u64>, start: u64) -> Self {
-        Self {
-            quotas: quotas.iter().map(|quota| Schedule::new(*quota, start, 0)).collect(),
-            ceiling: cap.map(|cap| start.wrapping_add(cap)),
-            debts: 0,
-            gate: 0,
-            synced: 0,
-            claimed: start,
-            changes: 0,
-        }
+        Self::from_schedules(quotas.iter().map(|quota| Schedule::new(*quota, start, 0)), cap, start, 0)
     }
 
     /// Creates a supply with these quotas, minted up to `at`, when everything claimed so far ends at `claimed`.

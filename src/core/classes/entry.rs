@@ -43,7 +43,7 @@ pub(crate) struct ClassEntry {
 const _: () = assert!(size_of::<ClassEntry>() == 128);
 
 /// What a wait in a class does not need.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RareEntry {
     /// The part of [`ClassEntry::served`] that was served by the floor.
     pub(super) by_floor: u64,
@@ -94,25 +94,6 @@ impl ClassEntry {
 
 impl RareEntry {
     pub(super) fn new(name: ClassName, weight: u64) -> Self {
-        Self {
-            by_floor: 0,
-            name,
-            users: 0,
-            joint: BTreeMap::new(),
-            offered: None,
-            turned: BTreeSet::new(),
-            children: BTreeMap::new(),
-            retained: BTreeMap::new(),
-            swept: None,
-            ceiling_name: Name::NONE,
-            weight,
-            label: None,
-            waited: 0,
-            waits_since: 0,
-        }
+        Self { name, weight, ..Self::default() }
     }
-}
-
-pub(super) fn unnamed() -> ClassName {
-    ClassName::Text("".into())
 }

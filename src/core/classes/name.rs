@@ -19,6 +19,12 @@ pub(crate) struct KeyName {
     pub(crate) hash: u64,
 }
 
+impl Default for ClassName {
+    fn default() -> Self {
+        Self::Text("".into())
+    }
+}
+
 impl ClassName {
     pub(crate) fn is_key(&self) -> bool {
         matches!(self, Self::Key(_))

@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<Node>() == 64);
 /// What a grant of a leaf without floor and ceiling does not need of its class, but of the classes around it.
 ///
 /// Fields that only leaves use are empty in inner classes, and the other way round.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct RareNode {
     pub(super) weight: Weight,
     pub(super) ceiling: Option<Box<Ceiling>>,
@@ -85,7 +85,7 @@ pub(super) struct RareNode {
 
 /// The slots of a class in its parent's `by_deadline`, and in the tree's `rechecks`. A class that has neither
 /// a floor nor a ceiling, and none in it, is in none of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RareSlots {
     pub(super) by_deadline: u32,
     pub(super) recheck: u32,
@@ -133,30 +133,8 @@ impl Node {
 
 impl RareNode {
     pub(super) fn new(weight: Weight) -> Self {
-        Self {
-            weight,
-            ceiling: None,
-            floor: None,
-            rests: false,
-            owes: false,
-            offer: None,
-            slots: RareSlots::NONE,
-            backlogged: 0,
-            weights: 0,
-            by_tag: Tournament::default(),
-            by_deadline: Tournament::default(),
-            virtual_time: 0,
-            largest: 0,
-            children: 0,
-            first_child: NO_CLASS,
-            next: NO_CLASS,
-            previous: NO_CLASS,
-            idle_start: None,
-            former_ceiling: None,
-            former_full: 0,
-            former_next: 0,
-            floors: 0,
-        }
+        let [first_child, next, previous] = [NO_CLASS; 3];
+        Self { weight, slots: RareSlots::NONE, first_child, next, previous, ..Self::default() }
     }
 
     /// The child that is served next below this class: one with a floor that is due, else by weight.

@@ -4,7 +4,7 @@
 //! waiters of the limiter itself (the root class) are in the limiter's own queue, which also counts those of all
 //! classes.
 
-use super::entry::{ClassEntry, RareEntry, unnamed};
+use super::entry::{ClassEntry, RareEntry};
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
 use super::retained::{Forgotten, Retained};
@@ -51,7 +51,7 @@ impl Classes {
         Self {
             scheduler: Scheduler::new(supply),
             entries: vec![ClassEntry::new(ROOT)],
-            rare: vec![RareEntry::new(unnamed(), 1)],
+            rare: vec![RareEntry::new(ClassName::default(), 1)],
             waiting: 0,
             indebted: VecDeque::new(),
             retained: 0,
@@ -233,11 +233,11 @@ impl Classes {
         let (id, own) = self.scheduler.add(parent, weight, now);
         for id in self.len()..self.scheduler.tree.len() as ClassId {
             self.entries.push(ClassEntry::new(id));
-            self.rare.push(RareEntry::new(unnamed(), 1));
+            self.rare.push(RareEntry::new(ClassName::default(), 1));
         }
         if let Some(own) = own {
             *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own) };
-            *self.rare_mut(own) = RareEntry::new(unnamed(), 1);
+            *self.rare_mut(own) = RareEntry::new(ClassName::default(), 1);
             self.entry_mut(parent).leaf = own;
         }
         let mut rare = RareEntry::new(name.clone(), weight);

@@ -24,7 +24,7 @@ pub(super) const MAX_TAG: Tag = 1 << 125;
 pub(super) const RESTING: Tag = 1 << 126;
 
 /// A weight, and how far one token moves the tag of a class that has it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weight {
     weight: u32,
     unit: u64,
