@@ -128,7 +128,9 @@ impl State {
             steps::count();
             let next = classes.innermost(class);
             classes.unlist(next, now);
-            classes.closing.push(next);
+            if classes.entry(next).queue.front().is_some() {
+                classes.closing.push(next);
+            }
             if classes.entry(next).has_joint {
                 self.review_fronts_of(next);
             }
