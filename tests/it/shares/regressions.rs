@@ -27,7 +27,7 @@ fn denied(class: &Class, cost: u64) -> (Bound, Option<u128>) {
 
 #[test]
 fn a_giant_is_estimated_at_the_rate_and_at_its_share() {
-    let (limiter, _) = limiter(&[hundred().initial(0)]);
+    let (limiter, clock) = limiter(&[hundred().initial(0)]);
     let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
     let alone = a.estimate(1 << 20).expect("a clock can tell").as_secs();
     assert_eq!(alone, (1 << 20) / 100);
@@ -38,6 +38,13 @@ fn a_giant_is_estimated_at_the_rate_and_at_its_share() {
     let all = a.estimate(1 << 21).expect("a clock can tell").as_secs();
     assert!(all.abs_diff(3 * (1 << 20) / 100) <= 1, "{all}");
     assert_eq!(a.estimate(1 << 48), None, "beyond the end of time");
+    // The tokens that the giant was given in the meantime are waited for by nobody.
+    clock.advance(Duration::from_secs(1_000));
+    limiter.tick();
+    for (class, tokens) in [(&a, 1 << 21), (&b, 1 << 20)] {
+        let later = class.estimate(tokens).expect("a clock can tell").as_secs();
+        assert!(later.abs_diff(((1 << 20) + tokens) / 100 - 1_000) <= 1, "{later}");
+    }
 }
 
 #[test]
