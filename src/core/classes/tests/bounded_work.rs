@@ -1,7 +1,7 @@
 //! The work of one call: it does not grow with the size of a claim, and it is bounded while the lock is held.
 
 use crate::core::classes::limits::Limits;
-use crate::core::classes::simulation::MAX_STEPS;
+use crate::core::classes::simulation::{MAX_STEPS, MOST_SIMULATED};
 use crate::core::classes::table::MOST_RETAINED;
 use crate::core::classes::tree::Tree;
 use crate::core::classes::{ROOT, tags};
@@ -54,6 +54,15 @@ fn a_denial_takes_no_simulation() {
     let mut ahead: Vec<_> = (0..100).map(|index| spawn(classes[index % 2].consume(1_000))).collect();
     ahead.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
     assert!(steps_of(|| classes[0].try_acquire(1).is_err()) <= FEW);
+}
+
+#[test]
+fn an_estimate_beside_many_classes_takes_no_simulation() {
+    let (limiter, _) = limiter(hundred());
+    let classes = classes(&limiter, MOST_SIMULATED as usize);
+    let mut ahead = spawn(classes[1].consume(1_000));
+    assert!(ahead.poll().is_pending());
+    assert!(steps_of(|| classes[0].estimate(1_000)) <= FEW);
 }
 
 #[test]
