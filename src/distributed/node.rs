@@ -106,8 +106,7 @@ impl State {
             }
         }
         let over = ahead(covered, claims);
-        let has_too_much =
-            !self.queue.has_claims() && over >= 0 && lack == 0 && (has_spares || planner.has_too_much(over as u64));
+        let has_too_much = !self.queue.has_claims() && over >= 0 && lack == 0 && planner.has_too_much(over as u64);
         View {
             now,
             total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
@@ -118,6 +117,7 @@ impl State {
             gate,
             is_waiting: self.queue.has_claims(),
             keeps: self.held().is_some() && ahead(covered, rovers.tail()) > 0,
+            has_spares,
             has_too_much,
             sent_away: planner.sent_away,
             in_vain_for: planner.in_vain_for(now),

@@ -54,7 +54,7 @@ impl RefillPlanner {
         let is_resting = self.resumes_at() > view.now;
         let renewal = if is_resting { self.looks_again_at() } else { self.renews_at() };
         let is_known = self.allowance > 0 || self.accounts.is_some() || view.keeps;
-        let renews = is_known && renewal <= view.now;
+        let renews = is_known && renewal <= view.now || view.has_spares;
         if due <= view.now || renews && view.gate <= view.now && !is_resting {
             let claims = waiting(self.share());
             if claims.want > 0 {
@@ -82,7 +82,7 @@ impl RefillPlanner {
         let most = if self.denies { self.fair_allowance() } else { u64::MAX };
         let bank = self.bank_at(pace).min(most);
         let report_at = self.reports_at(view);
-        if report_at <= view.now || view.has_too_much {
+        if report_at <= view.now || view.has_too_much || view.has_spares {
             return self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on);
         }
         let target = bank.min(self.allowance).max(self.minimum);

@@ -29,6 +29,8 @@ pub(crate) struct View {
     pub(crate) is_waiting: bool,
     /// Whether a joint claim keeps tokens: the store takes them back from a node that it knows only.
     pub(crate) keeps: bool,
+    /// Whether tokens that have come are kept for no claim: other nodes get them before the bucket fills up without them.
+    pub(crate) has_spares: bool,
     /// Tokens were promised beyond those that may be kept, and no claim waits for them; or a place is kept for none.
     pub(crate) has_too_much: bool,
     /// See [`RefillPlanner`](super::RefillPlanner).
