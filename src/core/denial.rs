@@ -45,14 +45,6 @@ impl Denial {
         let by = u64::from(self.name.number()) << 32 | self.by.to_number() << 1 | u64::from(self.at.is_some());
         [self.cost, self.tail, self.released, self.until, self.at.unwrap_or(0), self.remaining, by]
     }
-
-    #[inline]
-    fn from_words([cost, tail, released, until, at, remaining, by]: [u64; WORDS]) -> Self {
-        let at = (by % 2 == 1).then_some(at);
-        let name = Name::of_number((by >> 32) as u32);
-        let by = Bound::from_number((by & u64::from(u32::MAX)) >> 1);
-        Self { cost, tail, released, until, at, remaining, by, name }
-    }
 }
 
 /// How many words a denial takes.
@@ -98,14 +90,20 @@ impl LastDenial {
     #[inline]
     pub(crate) fn about(&self, cost: u64, tail: u64, released: u64) -> Option<Denial> {
         let version = self.version.load(Ordering::Acquire);
-        if version % 2 == 1 {
+        let word = |index: usize| self.words[index].load(Ordering::Relaxed);
+        let fits = version % 2 == 0 && word(0) == cost && word(1) == tail && word(2) == released;
+        if !fits {
             return None;
         }
-        let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let (until, at, remaining, by) = (word(3), word(4), word(5), word(6));
         fence(Ordering::Acquire);
-        let is_whole = self.version.load(Ordering::Relaxed) == version;
-        let is_about_this = words[..3] == [cost, tail, released];
-        (is_whole && is_about_this).then(|| Denial::from_words(words))
+        if self.version.load(Ordering::Relaxed) != version {
+            return None;
+        }
+        let at = (by % 2 == 1).then_some(at);
+        let name = Name::of_number((by >> 32) as u32);
+        let by = Bound::from_number((by & u64::from(u32::MAX)) >> 1);
+        Some(Denial { cost, tail, released, until, at, remaining, by, name })
     }
 }
 
