@@ -223,7 +223,8 @@ impl Class {
         self.scope().core().look_at(|state, _, _| state.is_closed(class))
     }
 
-    /// Removes the class and the classes in it. Their waiters and later callers get `Closed`. Grants stay valid.
+    /// Removes the class and the classes in it. Their waiters and later callers get `Closed`. Grants stay valid. Until this
+    /// returns, other threads can still make claims in a class that has classes in it.
     ///
     /// A class of the same name and parent that is made afterwards takes over the state of this one: how far it was
     /// served ahead of its siblings, what its ceiling has left, and when its floor is due again. Debts that this class
