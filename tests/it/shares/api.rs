@@ -152,6 +152,8 @@ fn a_ceiling_refuses_at_once_and_says_when_to_come_back() {
     assert_eq!((denied.by, denied.remaining), (Bound::Ceiling, 1));
     assert_eq!(denied.retry_after, Some(Duration::from_millis(50)));
     assert!(limiter.try_acquire(7).is_ok(), "the limiter has tokens for other callers");
+    let Err(TryAcquireError::Denied(denied)) = class.try_acquire(2) else { panic!("neither has 2") };
+    assert_eq!(denied.by, Bound::Quota(0));
     clock.advance(Duration::from_millis(50));
     assert!(class.try_acquire(2).is_ok());
     let snapshot = class.snapshot();
