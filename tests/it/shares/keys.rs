@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_ready_err, assert_ready_ok};
 use tollgate::{
-    Class, ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedGrant,
-    OwnedKeyedGrant, Quota, Share,
+    Bound, Class, ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedGrant,
+    OwnedKeyedGrant, Quota, Share, TryAcquireError,
 };
 
 fn divided(quota: Quota) -> (Limiter, ManualClock) {
@@ -428,6 +428,27 @@ fn keys_of_a_removed_class_are_closed() {
     }
     assert_eq!(keyed.try_acquire(&2, 1).map(|_| ()), Err(tollgate::TryAcquireError::Closed));
     assert!(limiter.try_acquire(1).is_err_and(|error| error != tollgate::TryAcquireError::Closed));
+}
+
+/// A key, the ceiling of its class and their limiter all lack two tokens: the last to have them says when, and is named.
+#[test]
+fn the_hint_of_a_key_counts_its_class_and_their_limiter() {
+    let hints = [[4, 10, 5], [10, 4, 5], [10, 5, 4], [10, 4, 4]].map(|rates| {
+        let [own, ceiling, all] = rates.map(|rate| Quota::per_second(rate).burst(4));
+        let (limiter, clock) = divided(all);
+        let tenant = limiter.class("tenant", Share::weight(1).ceiling(ceiling)).unwrap();
+        let keyed = KeyedLimiter::builder().quota(own).clock(clock.clone()).parent(&tenant).build().unwrap();
+        drop(keyed.try_acquire(&1, 4).unwrap());
+        let Err(TryAcquireError::Denied(denied)) = keyed.try_acquire(&1, 2).map(drop) else { panic!("nobody has 2") };
+        let wait = denied.retry_after.expect("a clock can tell");
+        clock.advance(wait - Duration::from_nanos(1));
+        assert!(keyed.try_acquire(&1, 2).is_err(), "no shorter wait helps");
+        clock.advance(Duration::from_nanos(1));
+        assert!(keyed.try_acquire(&1, 2).is_ok(), "this one does");
+        (wait.as_millis(), denied.by, denied.quota_name())
+    });
+    let (own, parent) = ((500, Bound::Quota(0), None), |name| (500, Bound::Parent, name));
+    assert_eq!(hints, [own, parent(Some("tenant")), parent(None), parent(None)]);
 }
 
 #[test]
