@@ -34,14 +34,11 @@
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
 //! | `distributed/planner/bank.rs` | the tokens that a node keeps unused |
-//! | `distributed/planner/classes.rs` | when a node with classes takes tokens |
 //! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
-//! | `distributed/shares.rs` | what is due to the classes of a node, by the demand on all nodes; pure |
-//! | `distributed/accounts.rs` | an account for each class of a node: how much it takes at a time, and when; pure |
-//! | `distributed/usage.rs` | what the classes of a node were served lately; pure |
-//! | `distributed/node_classes.rs` | the classes of a node: what they report, and the weights that follow |
+//! | `distributed/node_classes.rs` | the classes of a node: what they request, and the weights that follow |
+//! | `distributed/class_claims.rs` | the claims of classes in a request, and what the answer has for them |
 //! | `distributed/node.rs` | the node's state: what to request for the queue, and what the answers bring |
 //! | `distributed/refill.rs` | what the refill task calls in the limiter |
 //! | `distributed/refill_task.rs` | the refill task, which sends the requests |
@@ -53,23 +50,23 @@
 //! | `distributed/race.rs` | waiting for the first of two futures |
 //! | `distributed/stores.rs` | many named stores on one server: one for each key of a distributed keyed limiter |
 //! | `distributed/bucket.rs` | the shared bucket: the rules of every store; pure |
+//! | `distributed/bucket/classes.rs` | classes of all nodes that share a bucket; pure |
+//! | `distributed/bucket/granting.rs` | what a bucket grants to the claims of a request; pure |
+//! | `distributed/bucket/places.rs` | the places of nodes that were sent away; pure |
 //! | `distributed/bucket/minting.rs` | what a bucket mints, and when it forgets; pure |
 //! | `distributed/bucket/returns.rs` | what nodes return to a bucket; pure |
 //! | `distributed/bucket/new_quota.rs` | a newer quota replaces that of a bucket; pure |
 //! | `distributed/record.rs` | the shared bucket as a record of bytes |
-//! | `distributed/demand.rs` | what the classes of nodes report to a store |
-//! | `distributed/shared_demand.rs` | the demand of the classes of all nodes: the rules of every store; pure |
 //! | `distributed/memory.rs` | the store in memory |
 
-mod accounts;
 mod answer;
 mod breaker;
 mod bucket;
 mod builder;
+mod class_claims;
 mod conflict;
 mod counters;
 mod cover;
-mod demand;
 mod grants;
 mod incarnation;
 mod leases;
@@ -82,32 +79,26 @@ mod record;
 mod refill;
 mod refill_task;
 mod replies;
-mod shared_demand;
-mod shares;
 mod source;
 mod stores;
 mod terms;
-mod usage;
 
-pub(crate) use accounts::Accounts;
 pub use answer::LeaseGrant;
 pub(crate) use answer::answered;
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
+pub use class_claims::{ClassClaims, ClassGrant};
 pub use counters::{StoreCounters, StoreSnapshot};
-pub use demand::{ClassDemand, ClassReport};
 pub(crate) use grants::Grants;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
 pub(crate) use planner::{Plan, RefillPlanner, SentAway, View, Wanted};
-pub(crate) use race::{Side, beside, first};
+pub(crate) use race::first;
 pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::ReplyKind;
-pub use shared_demand::SharedDemand;
 pub use stores::Stores;
 pub use terms::QuotaTerms;
-pub(crate) use usage::Usage;
 
 use crate::quota::Quota;
 use std::fmt::Debug;
@@ -152,24 +143,6 @@ pub trait Store: Debug + Send + Sync + 'static {
         0
     }
 
-    /// Whether limiters with [`classes`](crate::Builder::classes) can be built with this store: whether it answers
-    /// [`report`](Self::report). By default it does not.
-    fn shares_classes(&self) -> bool {
-        false
-    }
-
-    /// Replaces what the store knows of the demand of one node's classes, and returns the demand of each class on all
-    /// nodes, in any order. [`SharedDemand`] has the rules. No token depends on the answer: the limiter does not repeat a
-    /// report that fails.
-    fn report(&self, report: ClassReport) -> Reporting<'_> {
-        drop(report);
-        Box::pin(async {
-            Err(StoreError::Refused(
-                "this store cannot share its quota among classes: implement `Store::report`".into(),
-            ))
-        })
-    }
-
     /// The part of the server that keeps this store. Stores with the same number are unreachable together: a keyed
     /// limiter that cannot reach one of them briefly stops trying the others. `None` if the store itself suppresses
     /// requests while its server is unreachable.
@@ -177,9 +150,6 @@ pub trait Store: Debug + Send + Sync + 'static {
         Some(0)
     }
 }
-
-/// The answer to a [`ClassReport`], when it comes.
-pub type Reporting<'a> = Pin<Box<dyn Future<Output = Result<Vec<ClassDemand>, StoreError>> + Send + 'a>>;
 
 /// The behavior of a limiter while its store cannot be reached, or answers with errors. Tokens that the node has, or was
 /// promised, are granted in any case.
@@ -196,7 +166,7 @@ pub enum Outage {
 }
 
 /// A node's request to the store. All tokens are those of one store; times are in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseRequest {
     /// The requesting node: a number that no other node has.
@@ -239,6 +209,8 @@ pub struct LeaseRequest {
     pub leave: bool,
     /// The tokens in `want` are needed now: the store grants all of them at once, or none.
     pub at_once: bool,
+    /// With classes: what each of them lacks, each before the classes in it. `want` is the sum of theirs.
+    pub classes: Vec<ClassClaims>,
 }
 
 impl LeaseRequest {
@@ -268,6 +240,7 @@ impl LeaseRequest {
             ttl: Self::LEASE_TIME.as_micros() as u64,
             leave: false,
             at_once: false,
+            classes: Vec::new(),
         }
     }
 

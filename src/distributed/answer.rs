@@ -1,13 +1,13 @@
 //! The answer of a store to a request, and what no store can mean.
 
-use super::{LeaseRequest, QuotaTerms, ReplyKind, Store, StoreError};
+use super::{ClassGrant, LeaseRequest, QuotaTerms, ReplyKind, Store, StoreError};
 
 /// No number of an answer is larger: levels, debts and instants are exact in doubles. A store that says too much within this
 /// bound, of the tokens promised before for example, is believed: debts may be that large.
 const MOST: u64 = 1 << 53;
 
 /// The store's answer to a [`LeaseRequest`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseGrant {
     /// The number of the node's previous request known to the store; the number of this request if it is a repeat; 0 if
@@ -42,21 +42,26 @@ pub struct LeaseGrant {
     /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node asks
     /// anew by this quota.
     pub terms: Option<QuotaTerms>,
+    /// What each class of the request gets, in the order of the request.
+    pub classes: Vec<ClassGrant>,
 }
 
 impl LeaseGrant {
-    /// Builds an answer from the numbers of the script's reply, in their order: thirteen, and six more if the store has another
-    /// quota than the request. `None` if these are no answer.
-    pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
-        let (answer, terms) = numbers.split_first_chunk()?;
+    /// Builds the answer to a request with so many `classes` from the numbers of the script's reply, in their order: thirteen,
+    /// four for each class, and six more if the store has another quota than the request. `None` if these are no answer.
+    pub fn from_numbers(numbers: &[u64], classes: usize) -> Option<Self> {
+        let (answer, rest) = numbers.split_first_chunk()?;
         let &[before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock] =
             answer;
+        let (rows, terms) = rest.split_at_checked(4 * classes)?;
         let terms = match terms {
             [] => None,
             terms => Some(QuotaTerms::from_numbers(terms.try_into().ok()?)?),
         };
+        let classes =
+            rows.chunks_exact(4).map(|row| ClassGrant::from_numbers([row[0], row[1], row[2], row[3]])).collect();
         let tokens = Self { before, age, now, promised, queued_before, phase, ..Self::default() };
-        Some(Self { wait, part, allowance, nodes, remaining, last, clock, terms, ..tokens })
+        Some(Self { wait, part, allowance, nodes, remaining, last, clock, terms, classes, ..tokens })
     }
 
     /// Checks that a store can mean this answer to `ask`: its numbers can be counted with, and its tokens were asked for.
@@ -65,7 +70,8 @@ impl LeaseGrant {
         let &Self { part, allowance, nodes, remaining, last, clock, terms, .. } = self;
         let numbers =
             [before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock];
-        if numbers.iter().any(|number| *number > MOST) {
+        let of_classes = self.classes.iter().flat_map(ClassGrant::numbers);
+        if numbers.into_iter().chain(of_classes).any(|number| number > MOST) {
             return Err(format!("a number is larger than 2^53: {ask:?} gets {self:?}"));
         }
         let period = terms.unwrap_or(ask.terms).period();
@@ -80,6 +86,10 @@ impl LeaseGrant {
         if now + promised > ask.want.saturating_add(ask.ahead) {
             return Err(format!("more tokens than were asked for: {ask:?} gets {self:?}"));
         }
+        let given = self.classes.iter().zip(&ask.classes).map(|(class, row)| (class.given, row.want));
+        if self.classes.len() != ask.classes.len() || given.clone().any(|(given, want)| given > want) {
+            return Err(format!("classes get other tokens than they asked for: {ask:?} gets {self:?}"));
+        }
         Ok(())
     }
 }
@@ -87,7 +97,7 @@ impl LeaseGrant {
 /// Sends a request to the store. An answer that no store can mean is an error, so the request is repeated: the limiter goes on
 /// when the store is repaired, and until then nothing of what it says is used.
 pub(crate) async fn answered(store: &dyn Store, ask: LeaseRequest) -> Result<LeaseGrant, StoreError> {
-    let answer = store.ask(ask).await?;
+    let answer = store.ask(ask.clone()).await?;
     match answer.check(&ask) {
         Ok(()) => Ok(answer),
         Err(message) => {
@@ -106,7 +116,7 @@ mod tests {
     fn is_sound(numbers: [u64; 13]) -> bool {
         let terms = QuotaTerms::of(&Quota::per_second(1), 0).unwrap();
         let ask = LeaseRequest { want: 7, ahead: 3, ..LeaseRequest::new(1, 1, terms) };
-        LeaseGrant::from_numbers(&numbers).unwrap().check(&ask).is_ok()
+        LeaseGrant::from_numbers(&numbers, 0).unwrap().check(&ask).is_ok()
     }
 
     #[test]

@@ -1,12 +1,19 @@
 //! The shared bucket: the rules of a store as a state machine without a clock, a server or a network.
 
 use super::terms::LONGEST;
-use super::{LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
+use super::{ClassGrant, LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
 use std::collections::HashMap;
 
+mod classes;
+mod granting;
 mod minting;
 mod new_quota;
+mod places;
 mod returns;
+
+pub(super) use classes::Class;
+use granting::Claims;
+pub(super) use places::Place;
 
 /// The shortest length of an epoch, in microseconds: nodes with waiters are counted per epoch.
 const EPOCH: i64 = 250_000;
@@ -19,6 +26,8 @@ const LONGEST_HORIZON: i64 = 1_000_000;
 const GRACE: i64 = 100_000;
 /// The longest sleep of a node with a place, unless it has waited for more than twice as long.
 const SLEEP: i64 = 2_000_000;
+/// A class that is ahead of others looks again after this time.
+const LOOK: i64 = 5_000;
 /// The most places: the next node gets none, and is told the same wait.
 const MOST_PLACES: usize = 1_000;
 
@@ -93,6 +102,8 @@ pub struct SharedBucket {
     /// The sum of all allowances.
     pub(super) held: i64,
     pub(super) nodes: HashMap<u128, Node>,
+    /// The classes that nodes asked for lately. Empty without classes; else class 0 comes first.
+    pub(super) classes: Vec<Class>,
     /// No node is remembered for longer than until this instant.
     pub(super) last_until: i64,
     /// The instant from which the bucket may be forgotten.
@@ -100,7 +111,7 @@ pub struct SharedBucket {
 }
 
 /// What a bucket knows of one node, with the answer to its last request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) number: u64,
     pub(super) allowance: i64,
@@ -120,13 +131,10 @@ pub(super) struct Node {
     pub(super) at: i64,
     /// The number of the last token that it promised; 0 if it promised none.
     pub(super) last: i64,
-    /// The node's place, if it was sent away: advice, not tokens. While the node is expected, younger claims leave `first`
-    /// tokens for it; 0 if it has no place.
-    pub(super) first: i64,
-    /// When the node's claim arrived, when the node comes again, and how much later it may come.
-    pub(super) since: i64,
-    pub(super) expected: i64,
+    /// How much later than expected the node may come.
     pub(super) grace: i64,
+    /// The classes for which the last answer did not give all that they lack. Without classes, claims are those of class 0.
+    pub(super) places: Vec<Place>,
 }
 
 /// The promised tokens with the numbers above `from`, up to `to`: none if `to` is not larger.
@@ -134,24 +142,6 @@ pub(super) struct Node {
 pub(super) struct Returned {
     pub(super) from: i64,
     pub(super) to: i64,
-}
-
-impl Node {
-    /// Whether the node has a place. A place further ahead than its longest sleep is void: the clock was set back.
-    fn has_place(&self, now: i64) -> bool {
-        self.first > 0 && now <= self.expected + self.grace && self.expected <= now + longest_sleep(now - self.since)
-    }
-}
-
-/// The places of other nodes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Places {
-    count: usize,
-    /// The tokens of all of them, and of those that are older than the asking claim.
-    all: i64,
-    older: i64,
-    /// The oldest one: since when, and its tokens.
-    oldest: Option<(i64, i64)>,
 }
 
 impl SharedBucket {
@@ -176,6 +166,7 @@ impl SharedBucket {
             returned: Vec::new(),
             held: 0,
             nodes: HashMap::new(),
+            classes: Vec::new(),
             last_until: now,
             ends: now,
         }
@@ -224,42 +215,90 @@ impl SharedBucket {
             self.keep(now);
             return Err(owes(-self.level));
         }
-        let known = self.nodes.get(&ask.node).copied();
-        let before = known.unwrap_or_default();
+        let known = self.nodes.get(&ask.node).cloned();
+        let before = known.clone().unwrap_or_default();
         let is_repeat = known.is_some() && before.number == ask.number;
         let others = self.held - before.allowance;
         let reach = exact(ask.rtt).saturating_mul(5) / 2;
         let reach = reach.clamp(HORIZON, LONGEST_HORIZON);
+        let mut claims = Claims::of(ask, self.terms.burst as i64);
+        let shares = self.shares_with(ask, &mut claims, now, 2 * reach);
+        let is_shared = self.is_shared(reach);
+        for claims in &mut claims {
+            claims.reach = self.reach(&shares, reach, exact(ask.rtt), claims.class);
+        }
+        let reach = claims.iter().map(|claims| claims.reach).min().unwrap_or(reach);
         let places = self.places(ask, now);
         // What was saved up for a node that has not come, or whose claim has left, is not there any more.
-        self.note_places(&Node { first: before.first.min(exact(ask.first)), ..before }, &places);
+        let own = before.places.iter().filter_map(|place| {
+            let claims = claims.iter().find(|claims| claims.number == place.class)?;
+            let is_kept = claims.want == 0 && claims.lack > 0;
+            Some(Place { first: if is_kept { place.first } else { place.first.min(claims.first) }, ..*place })
+        });
+        self.note_places(&own.collect::<Vec<_>>(), &places);
         self.cut(self.held);
         if known.is_some() && !is_repeat {
             self.take_back(ask, others + exact(ask.held));
         }
         let there = self.there();
-        let mut node = match known {
-            Some(node) if is_repeat => Node { until: now + ttl, ..node },
-            _ => self.grant(ask, now, others, known, reach, &places),
-        };
-        let first = exact(ask.first).min(self.terms.burst as i64);
-        let is_sent_away = node.granted + node.promised == 0 && first > 0;
-        let wait = if is_sent_away { self.time_to(first + places.older - self.level) } else { 0 };
-        if is_sent_away && !is_repeat && wait <= exact(ask.useful) && !ask.at_once && places.count < MOST_PLACES {
-            let age = exact(ask.age).min(LONGEST as i64);
-            (node.first, node.since) = (first, now - age);
-            node.expected = now + (wait - reach).clamp(0, longest_sleep(age));
-            node.grace = GRACE.max(exact(ask.rtt).min(LONGEST_HORIZON) * 5 / 4);
+        for claims in &mut claims {
+            claims.older = places.before(self.lead_of(claims.number), now - claims.age);
+            claims.within = if ask.at_once { 0 } else { self.minted_within(claims.reach.min(claims.useful)) };
+            if !self.classes.is_empty() {
+                // So small a part that classes take turns several times within the horizon.
+                let tokens = there + self.minted_within(claims.reach * 2 / 5);
+                let (part, most) = self.part_of(&shares, claims.class, tokens, claims.first);
+                (claims.part, claims.most) = (part.max(1), if is_shared { most } else { i64::MAX });
+            }
         }
-        node.until = node.until.max(if node.first > 0 { node.expected + node.grace } else { 0 });
-        self.note_places(&node, &places);
+        let mut node = match known {
+            Some(node) if is_repeat => {
+                let mut rest = node.granted + node.promised;
+                for claims in &mut claims {
+                    claims.given = claims.want.min(rest);
+                    rest -= claims.given;
+                }
+                Node { until: now + ttl, ..node }
+            }
+            _ => self.grant(ask, now, others, known.as_ref(), reach, &places, &mut claims),
+        };
+        if !is_repeat && !self.classes.is_empty() {
+            self.charge(&shares, &claims);
+        }
+        let is_in_vain = node.granted + node.promised == 0;
+        let mut classes = Vec::new();
+        for claims in &claims {
+            let is_sent_away = claims.given == 0 && claims.first > 0 && (is_in_vain || !ask.classes.is_empty());
+            let wait = if is_sent_away { self.time_to(claims.first + claims.older - self.level) } else { 0 };
+            // A class that is ahead of others looks again soon.
+            let wait = if is_sent_away && claims.most < claims.first { wait.max(claims.reach + LOOK) } else { wait };
+            let sleep = (wait - claims.reach).clamp(0, longest_sleep(claims.age));
+            classes
+                .push(ClassGrant::from_numbers([claims.given, wait, sleep, claims.part].map(|number| number as u64)));
+            if is_repeat || ask.at_once || claims.lack <= claims.given {
+                continue;
+            }
+            let mut place = Place { class: claims.number, ..Place::default() };
+            if claims.want == 0 {
+                place = before.places.iter().find(|before| before.class == claims.number).copied().unwrap_or(place);
+            } else if is_sent_away && wait <= claims.useful && places.list.len() + node.places.len() < MOST_PLACES {
+                let (first, since) = (claims.first, now - claims.age);
+                place = Place { first, since, expected: now + sleep, ..place };
+            }
+            if place.first > 0 || !self.classes.is_empty() {
+                node.places.push(place);
+            }
+        }
+        let kept = node.places.iter().filter(|place| place.first > 0).map(|place| place.expected + node.grace);
+        node.until = node.until.max(kept.max().unwrap_or(0));
+        self.note_places(&node.places, &places);
         let is_remembered = !ask.leave;
         // The bucket forgets a node that leaves. While it still remembers other nodes, it keeps their record for longer than it
         // must, as the script in Redis does.
         if is_remembered {
             self.held = others + node.allowance;
             self.last_until = self.last_until.max(node.until);
-            self.nodes.insert(ask.node, node);
+            self.nodes.insert(ask.node, node.clone());
         } else {
             self.nodes.remove(&ask.node);
             self.held = others;
@@ -269,6 +308,7 @@ impl SharedBucket {
         let span = (reach * busy / (busy + 1)).max(reach.min(exact(ask.rtt)));
         let part = ((there + self.minted_within(span)) / busy).max(1);
         self.keep(now);
+        let wait = classes.iter().filter(|class| is_in_vain && class.wait > 0).map(|class| class.wait).min();
         Ok(LeaseGrant {
             before: before.number,
             age: (self.clock - node.at) as u64,
@@ -276,7 +316,7 @@ impl SharedBucket {
             promised: node.promised as u64,
             queued_before: node.queued_before as u64,
             phase: node.part as u64,
-            wait: wait as u64,
+            wait: wait.unwrap_or(0),
             part: part as u64,
             allowance: if ask.leave { 0 } else { node.allowance as u64 },
             nodes: self.nodes.len() as u64,
@@ -284,29 +324,8 @@ impl SharedBucket {
             last: node.last as u64,
             clock: self.clock as u64,
             terms: (!self.terms.is_same_quota(&asked)).then_some(self.terms),
+            classes: if ask.classes.is_empty() { Vec::new() } else { classes },
         })
-    }
-
-    /// The places of all nodes but the one that asks, and those among them that are older than its first claim.
-    fn places(&self, ask: &LeaseRequest, now: i64) -> Places {
-        let mut places = Places::default();
-        if self.placed == 0 {
-            return places;
-        }
-        let since = now - exact(ask.age).min(LONGEST as i64);
-        for (_, node) in self.nodes.iter().filter(|(id, node)| **id != ask.node && node.has_place(now)) {
-            let first = node.first.min(self.terms.burst as i64);
-            places.count += 1;
-            places.all += first;
-            if node.since < since {
-                places.older += first;
-            }
-            // Of places of one age, the largest counts.
-            if places.oldest.is_none_or(|(oldest, most)| (node.since, -first) < (oldest, -most)) {
-                places.oldest = Some((node.since, first));
-            }
-        }
-        places
     }
 
     /// The tokens that are there.
@@ -319,16 +338,6 @@ impl SharedBucket {
         self.last + self.level.min(0)
     }
 
-    /// Records the tokens of all places, and up to how many tokens the bucket fills: while the oldest place lacks more than the
-    /// allowances leave, they come on top of these.
-    fn note_places(&mut self, node: &Node, others: &Places) {
-        self.placed = others.all + node.first;
-        self.fill = match others.oldest {
-            Some((since, first)) if node.first == 0 || (since, -first) < (node.since, -node.first) => first,
-            _ => node.first,
-        };
-    }
-
     /// Returns the instant, in microseconds of the store's clock, after which the store may delete the record: by then all
     /// nodes have reached the end of their time to live, and the bucket is full. With `initial` tokens below the burst it is
     /// an hour later, because a new bucket would have fewer tokens.
@@ -339,116 +348,6 @@ impl SharedBucket {
     /// Returns whether the store may delete the record at `now`: whether [`ends`](Self::ends) has passed.
     pub fn is_forgotten(&self, now: i64) -> bool {
         self.ends < now
-    }
-
-    /// Grants `want`, or `first`, or nothing: only tokens that are minted within the horizon and while they are of use, and
-    /// that are not left for older claims of other nodes.
-    fn grant(
-        &mut self,
-        ask: &LeaseRequest,
-        now: i64,
-        others: i64,
-        known: Option<Node>,
-        reach: i64,
-        places: &Places,
-    ) -> Node {
-        let burst = self.terms.burst as i64;
-        let count = self.nodes.len() as i64 + i64::from(known.is_none());
-        let held = if known.is_some() { exact(ask.held) } else { 0 };
-        // The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
-        let is_outdated = !ask.at_once && !ask.terms.is_same_quota(&self.terms);
-        let within = if ask.at_once { 0 } else { self.minted_within(reach.min(exact(ask.useful))) };
-        let minted = self.minted();
-        let in_time = |returned: &Returned| (returned.to.min(minted + within) - returned.from).max(0);
-        let later = self.level + within;
-        let all = if self.level < 0 {
-            self.credit + self.returned.iter().map(in_time).sum::<i64>() + later.max(0)
-        } else {
-            later
-        };
-        let can = all - if ask.at_once { places.all } else { places.older };
-        let (want, first) = (exact(ask.want), exact(ask.first).min(burst));
-        // Of these tokens, `want`, or `first`, or nothing.
-        let given_of = |tokens: i64| match tokens.min(can) {
-            _ if is_outdated => 0,
-            can if want <= can => want,
-            can if first <= can && !ask.at_once => first,
-            _ => 0,
-        };
-        // All tokens of an answer come from one source: those that are there in spite of a debt, returned ones that come after
-        // all that the node still has, or those that are not promised yet.
-        let kept = exact(ask.last) - exact(ask.unused);
-        let again = self.returned.iter().position(|returned| returned.from >= kept && given_of(in_time(returned)) > 0);
-        let there = if self.level < 0 { given_of(self.credit) } else { 0 };
-        let given = match again {
-            _ if there > 0 => there,
-            Some(index) => given_of(in_time(&self.returned[index])),
-            None => given_of(later),
-        };
-        let is_new = there == 0 && again.is_none();
-        let (half, fair) = (burst / 2, (burst / (2 * (count + 1))).max(1));
-        let allowance = exact(ask.allowance).min(fair).max(exact(ask.minimum)).min(half - others).max(held);
-        // Callers to come get tokens that are there and for which no claim waits; beside claims that wait, and for one that was
-        // denied, those of the horizon.
-        let spare = self.level + if ask.minimum > 0 || given > 0 { self.minted_within(reach) } else { 0 };
-        let most = if is_outdated || !is_new { 0 } else { spare - given - places.all };
-        let more = exact(ask.ahead).min(allowance - exact(ask.banked)).min(most).max(0);
-        let tokens = given + more;
-        let allowance = allowance.min(exact(ask.banked) + more).max(held);
-        let (owed, part) = ((-self.level).max(0), self.phase());
-        let (mut granted, mut queued_before) = (self.level.min(tokens).max(0), owed);
-        let mut last = self.last + tokens - granted;
-        match again {
-            _ if there > 0 => {
-                granted = there;
-                self.credit -= there;
-            }
-            Some(index) => {
-                let from = &mut self.returned[index].from;
-                queued_before = *from - minted;
-                *from += given;
-                last = *from;
-                self.returned.retain(|returned| returned.from < returned.to);
-            }
-            None => {
-                self.level -= tokens;
-                self.last = last;
-            }
-        }
-        let promised = tokens - granted;
-        self.cut(others + allowance);
-        self.pass_epochs(now, owed);
-        let mut seen = known.map_or(-1, |node| node.epoch);
-        if want > 0 && !ask.at_once && seen != self.epoch {
-            self.busy += 1;
-            seen = self.epoch;
-        }
-        Node {
-            number: ask.number,
-            allowance,
-            until: now + time_to_live(ask),
-            epoch: seen,
-            granted,
-            promised,
-            queued_before,
-            part,
-            at: self.clock,
-            last: if promised > 0 { last } else { 0 },
-            ..Node::default()
-        }
-    }
-
-    /// Begins a new epoch if the last one is over. While the bucket owes tokens, each node with waiters asks again before
-    /// its own have come. So an epoch lasts until what the bucket `owed` before this request has been minted, and all of
-    /// them are counted in it, however far from the store they are.
-    fn pass_epochs(&mut self, now: i64, owed: i64) {
-        let (this, length) = (now / EPOCH, 1 + (self.fills(owed) + EPOCH / 2) / EPOCH);
-        let passed = this - self.epoch;
-        if (0..length).contains(&passed) {
-            return;
-        }
-        self.was = if (0..2 * length).contains(&passed) { self.busy } else { 0 };
-        (self.busy, self.epoch) = (0, this);
     }
 }
 

@@ -43,16 +43,13 @@ struct StoreSupplier(Arc<dyn Store>);
 impl Supplier for StoreSupplier {
     fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, ConfigError> {
         let terms = QuotaTerms::of(quota, index)?.with_version(self.0.quota_version());
-        if has_classes && !self.0.shares_classes() {
-            return Err(ConfigError::DistributedClasses);
-        }
         let outage = self.0.outage();
         if let Outage::Share(share) = outage {
             share.check_at(index)?;
             QuotaTerms::of(&share, index)?;
         }
         let mut planner = RefillPlanner::new(index, terms, outage);
-        planner.accounts = has_classes.then(Box::default);
+        planner.classes = has_classes.then(Default::default);
         let mut leases = Leases::of(planner);
         leases.store = Some(Arc::clone(&self.0));
         Ok(Box::new(leases))
@@ -61,6 +58,6 @@ impl Supplier for StoreSupplier {
     fn task(&self, core: &Arc<Core>) -> RequestTask {
         let mut state = core.state.lock();
         let final_return = state.planner_mut().map(|planner| Arc::clone(&planner.final_return)).unwrap_or_default();
-        RequestTask::new(RefillHandle::new(core, Arc::clone(&self.0), state.has_classes(), final_return).run())
+        RequestTask::new(RefillHandle::new(core, Arc::clone(&self.0), final_return).run())
     }
 }

@@ -33,7 +33,7 @@ pub struct StoreCounters {
 }
 
 /// What the last answer said.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Answered {
     at: Instant,
     round_trip: Duration,
@@ -143,8 +143,8 @@ impl StoreCounters {
     /// Reads all counters.
     pub fn snapshot(&self) -> StoreSnapshot {
         let (error, failed) = self.error().clone().unzip();
-        let answered = *self.answered();
-        let last = answered.map(|last| last.answer).unwrap_or_default();
+        let answered = self.answered().clone();
+        let last = answered.as_ref().map(|last| last.answer.clone()).unwrap_or_default();
         StoreSnapshot {
             round_trips: self.round_trips.load(Relaxed),
             asked: self.asked.load(Relaxed),
@@ -154,12 +154,14 @@ impl StoreCounters {
             lease: last.now + last.promised,
             allowance: last.allowance,
             nodes: last.nodes,
-            level: answered.map_or(0, |last| last.level),
-            next_token: answered.map_or(Duration::ZERO, |last| last.next_at.saturating_duration_since(Instant::now())),
-            quota_version: answered.map_or(0, |last| last.version),
-            round_trip: answered.map_or(Duration::ZERO, |last| last.round_trip),
+            level: answered.as_ref().map_or(0, |last| last.level),
+            next_token: answered
+                .as_ref()
+                .map_or(Duration::ZERO, |last| last.next_at.saturating_duration_since(Instant::now())),
+            quota_version: answered.as_ref().map_or(0, |last| last.version),
+            round_trip: answered.as_ref().map_or(Duration::ZERO, |last| last.round_trip),
             round_trip_counts: self.round_trip_counts.each_ref().map(|count| count.load(Relaxed)),
-            answer_age: answered.map(|last| last.at.elapsed()),
+            answer_age: answered.as_ref().map(|last| last.at.elapsed()),
             outages: self.outages.load(Relaxed),
             outage: Duration::from_nanos(self.outage_nanos.load(Relaxed)),
             is_out: self.is_out(),
@@ -189,7 +191,7 @@ impl StoreCounters {
         let lease = Lease::new(0, Pace::of(&terms, answer.phase), owed, 1);
         let wait = if answer.remaining > 0 { 0 } else { lease.instant(1).unwrap_or(u64::MAX) };
         let next_at = at.checked_add(Duration::from_nanos(wait)).unwrap_or(at);
-        let (answer, version) = (*answer, terms.version());
+        let (answer, version) = (answer.clone(), terms.version());
         let level = if owed > 0 { -(owed as i64) } else { answer.remaining as i64 };
         *self.answered() = Some(Answered { at, round_trip, answer, version, level, next_at });
     }

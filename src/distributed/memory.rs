@@ -1,9 +1,6 @@
 //! A store in memory, which tests can make slow or unreachable.
 
-use super::{
-    ClassDemand, ClassReport, LeaseGrant, LeaseRequest, Outage, Reporting, SharedBucket, SharedDemand, Store,
-    StoreCounters, StoreError, StoreSnapshot, Stores,
-};
+use super::{LeaseGrant, LeaseRequest, Outage, SharedBucket, Store, StoreCounters, StoreError, StoreSnapshot, Stores};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -50,7 +47,6 @@ struct Server {
 #[derive(Debug, Default)]
 struct ServerState {
     buckets: HashMap<Arc<str>, SharedBucket>,
-    demand: HashMap<Arc<str>, SharedDemand>,
     /// At this number of buckets, those that need not be remembered are removed.
     sweep_at: usize,
     /// The offset of the store's clock from the time since the store was made, in microseconds.
@@ -116,9 +112,7 @@ impl MemoryStore {
 
     /// Forgets all buckets, like a Redis server that restarted empty.
     pub fn forget(&self) {
-        let mut state = self.state();
-        state.buckets.clear();
-        state.demand.clear();
+        self.state().buckets.clear();
     }
 
     /// Returns how many requests this store and the others in the same memory have answered.
@@ -134,11 +128,6 @@ impl MemoryStore {
     /// [`StoreError::Refused`] if a later request has overtaken it, or the store owes too many tokens.
     pub fn answer(&self, ask: &LeaseRequest, micros: u64) -> Result<LeaseGrant, StoreError> {
         self.state().answer(&self.key, ask, micros as i64)
-    }
-
-    /// Answers a report as of `micros` microseconds of the store's clock, like one call of the script.
-    pub fn answer_report(&self, report: &ClassReport, micros: u64) -> Vec<ClassDemand> {
-        self.state().demand.entry(Arc::clone(&self.key)).or_default().report(report, micros as i64)
     }
 
     fn state(&self) -> MutexGuard<'_, ServerState> {
@@ -191,27 +180,6 @@ impl Store for MemoryStore {
             let answer = self.answer_now(&ask);
             sleep(latency).await;
             answer
-        })
-    }
-
-    fn shares_classes(&self) -> bool {
-        true
-    }
-
-    fn report(&self, report: ClassReport) -> Reporting<'_> {
-        Box::pin(async move {
-            let latency = self.state().latency;
-            if !latency.is_zero() {
-                sleep(latency).await;
-            }
-            let answer = {
-                let (mut state, now) = self.reach()?;
-                state.demand.entry(Arc::clone(&self.key)).or_default().report(&report, now)
-            };
-            if !latency.is_zero() {
-                sleep(latency).await;
-            }
-            Ok(answer)
         })
     }
 

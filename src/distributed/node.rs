@@ -5,7 +5,7 @@
 //! unused. A *piece* is a number of tokens that the store promised without tokens of other nodes between them.
 
 use super::cover::Cover;
-use super::node_classes::ClassLimits;
+use super::node_classes::{ClassRequests, NodeClasses};
 use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, SentAway, View, Wanted};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
@@ -43,19 +43,21 @@ impl State {
             planner.allowance = 0;
         }
         let quota = planner.quota;
-        let mut limits = self.take_part(rovers, &mut planner, now);
+        self.settle_classes(rovers, &mut planner);
         self.allow(rovers, &planner, false);
-        let front = self.queue.front().map_or(self.next_number, |front| front.number);
+        let front = self.first_waiting().unwrap_or(self.next_number);
         self.leases().forget_waits(front);
         let mut view = self.view(rovers, quota, now, &planner);
         let soon = now.saturating_add(planner.round_trip());
-        if view.sent_away.take().is_some() {
-            let wanted = self.whole_claims(rovers, quota, &view, planner.share(), soon, &mut limits.clone());
+        let mut classes = self.class_requests(&planner, &view, rovers, soon);
+        view.class_due = classes.due;
+        if view.sent_away.take().is_some() && planner.classes.is_none() {
+            let wanted = self.whole_claims(rovers, quota, &view, planner.share(), soon, &classes);
             planner.recall(&wanted);
             view.sent_away = planner.sent_away;
         }
         let allowed = planner.allowance;
-        let claims = |share| self.whole_claims(rovers, quota, &view, share, soon, &mut limits);
+        let claims = |share| self.whole_claims(rovers, quota, &view, share, soon, &classes);
         let mut plan = planner.next(&view, claims, || self.counted_on(rovers, quota));
         if let Plan::Request(ask) = &mut plan {
             self.allow(rovers, &planner, ask.leave);
@@ -76,11 +78,15 @@ impl State {
                 // The ask lowers the allowance, and the number of tokens that waiters lack was computed with the old one:
                 // compute it anew.
                 let view = self.view(rovers, quota, now, &planner);
-                let wanted = self.whole_claims(rovers, quota, &view, planner.share(), soon, &mut limits);
+                classes = self.class_requests(&planner, &view, rovers, soon);
+                let wanted = self.whole_claims(rovers, quota, &view, planner.share(), soon, &classes);
                 (ask.want, ask.first, ask.banked) = (wanted.want, wanted.first, view.banked.min(planner.allowance));
             }
-            if let Some(accounts) = &mut planner.accounts {
-                accounts.request(limits.values().map(|limit| (limit.number, limit.wanted)));
+            if !ask.leave && planner.classes.is_some() {
+                (ask.want, ask.first) = (classes.wanted.want, classes.wanted.first);
+                // What comes beside claims that wait is for one of the classes.
+                ask.ahead = if ask.want > 0 { 0 } else { ask.ahead };
+                ask.classes = classes.rows;
             }
         }
         self.put_planner(planner);
@@ -121,6 +127,7 @@ impl State {
             has_too_much,
             sent_away: planner.sent_away,
             in_vain_for: planner.in_vain_for(now),
+            class_due: None,
             stuck: self.stuck_front(rovers, quota),
         }
     }
@@ -134,10 +141,10 @@ impl State {
         view: &View,
         share: u64,
         soon: u64,
-        limits: &mut ClassLimits,
+        classes: &ClassRequests,
     ) -> Wanted {
         if self.has_classes() {
-            return self.whole_installments(rovers, quota, view, share, soon, limits);
+            return classes.wanted;
         }
         let mut start = self.base(rovers);
         let mut wanted = Wanted::default();
@@ -300,6 +307,9 @@ impl State {
         };
         leases.push(Lease::new(at, Pace::AtOnce, 0, granted).going_on(goes_on));
         leases.push(promised_lease.going_on(goes_on));
+        if planner.classes.is_some() {
+            self.note_class_answer(rovers, &mut planner, ask, answer, now);
+        }
         self.put_planner(planner);
         lost
     }
@@ -325,6 +335,8 @@ impl State {
                 _ = self.leases().take_spares();
             }
             self.allow(rovers, &planner, false);
+            planner.classes.iter_mut().for_each(NodeClasses::clear);
+            self.settle_classes(rovers, &mut planner);
         }
         self.put_planner(planner);
     }

@@ -18,7 +18,8 @@
 //! the first; `State::assert_kept` checks both.
 
 use super::incarnation::Incarnation;
-use super::{Accounts, Grants, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::node_classes::NodeClasses;
+use super::{Grants, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -29,10 +30,10 @@ use std::task::Waker;
 
 mod bank;
 mod choose;
-mod classes;
 mod sizes;
 mod view;
 
+pub(super) use choose::MARGIN;
 pub(crate) use view::{Plan, SentAway, View, Wanted};
 
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
@@ -41,13 +42,13 @@ const HORIZON: u64 = 250_000_000;
 const LONGEST_HORIZON: u64 = 1_000_000_000;
 const SLEEP: u64 = 2_000_000_000;
 /// A node that was sent away asks again no sooner: claims that are too late may still wait behind others.
-const LEAST_SLEEP: u64 = 1_000_000;
+pub(super) const LEAST_SLEEP: u64 = 1_000_000;
 
 #[derive(Debug)]
 pub(crate) struct RefillPlanner {
     /// Index of the limiter's quota that is distributed.
     pub(crate) quota: usize,
-    terms: QuotaTerms,
+    pub(super) terms: QuotaTerms,
     pub(crate) outage: Outage,
     /// True while the store cannot be reached, or answers with errors.
     pub(crate) is_out: bool,
@@ -82,7 +83,7 @@ pub(crate) struct RefillPlanner {
     part: u64,
     /// If the last answer gave nothing to waiters: when the node asks again, and whether the store keeps a place for it.
     retry_at: u64,
-    placed: bool,
+    pub(super) placed: bool,
     /// The first of the requests since which waiters got nothing.
     in_vain_since: Option<u64>,
     pub(crate) sent_away: Option<SentAway>,
@@ -109,7 +110,7 @@ pub(crate) struct RefillPlanner {
     /// The tokens of the last answers: what the store may have lost.
     pub(crate) grants: Grants,
     /// Present if the limiter has classes.
-    pub(crate) accounts: Option<Box<Accounts>>,
+    pub(crate) classes: Option<NodeClasses>,
     /// The final request. The refill task finds it here after the limiter is dropped.
     pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
 }
@@ -153,7 +154,7 @@ impl RefillPlanner {
             incarnation: Incarnation::default(),
             has_leapt: false,
             grants: Grants::default(),
-            accounts: None,
+            classes: None,
             final_return: Arc::default(),
         }
     }
@@ -238,13 +239,9 @@ impl RefillPlanner {
         self.part = answer.part.max(1);
         // A request by an older quota gets nothing, and is made anew at once.
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
-        let is_cut = answer.now + answer.promised < ask.want;
         if !is_sound {
-            self.accounts.iter_mut().for_each(|accounts| accounts.withdraw_requests());
-        } else if is_outdated || is_cut {
-            self.withdraw_class_request();
+            self.classes.iter_mut().for_each(NodeClasses::clear);
         }
-        self.share_spare(now);
         self.short = !is_outdated && answer.now + answer.promised < ask.want + ask.ahead;
         self.vain = !is_outdated && ask.minimum > 0 && answer.now + answer.promised == 0;
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would
@@ -269,7 +266,9 @@ impl RefillPlanner {
         }
         self.in_vain_since.get_or_insert(self.asked_at);
         let sleep = answer.wait.saturating_mul(1_000).saturating_sub(self.reach()).max(LEAST_SLEEP);
-        self.retry_at = now.saturating_add(sleep.min(SLEEP.max(ask.age.saturating_mul(500))));
+        if self.classes.is_none() {
+            self.retry_at = now.saturating_add(sleep.min(SLEEP.max(ask.age.saturating_mul(500))));
+        }
         self.placed = answer.wait <= ask.useful;
     }
 

@@ -1,6 +1,6 @@
 //! The shared bucket as a record: lines of text, so that a person can read what a store keeps.
 
-use super::bucket::{Node, Returned};
+use super::bucket::{Class, Node, Place, Returned};
 use super::{QuotaTerms, ReplyKind, SharedBucket, StoreError};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -19,7 +19,8 @@ impl SharedBucket {
     /// | 1 | `tollgate 1`: the encoding |
     /// | 2 | the quota, as [`QuotaTerms`] prints it: amount, period, burst, initial tokens, 1 if stepped, version |
     /// | 3 | level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last until, ends, last, credit, void, and from and to of each promise that was returned |
-    /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, granted, promised, queued before, part, at, last, first, since, expected, grace |
+    /// | 4 | number, parent, weight, lead and seen of each class |
+    /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, granted, promised, queued before, part, at, last, grace, and class, first, since and expected of each class that lacks tokens |
     ///
     /// Nodes are in the order of their numbers, so that equal buckets have equal records. The numbers are those of the
     /// hash that `tollgate-redis` keeps.
@@ -31,16 +32,26 @@ impl SharedBucket {
         );
         self.returned.iter().for_each(|Returned { from, to }| text += &format!(" {from} {to}"));
         text += "\n";
+        let classes = self.classes.iter().map(|class| {
+            let Class { number, parent, weight, lead, seen } = class;
+            format!("{number} {parent} {weight} {lead} {seen}")
+        });
+        text += &classes.collect::<Vec<_>>().join(" ");
+        text += "\n";
         let mut nodes: Vec<(&u128, &Node)> = self.nodes.iter().collect();
         nodes.sort_unstable_by_key(|(id, _)| **id);
         for (id, node) in nodes {
             let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, .. } = node;
-            let Node { last, first, since, expected, grace, .. } = node;
-            writeln!(
+            let Node { last, grace, places, .. } = node;
+            write!(
                 text,
-                "{id:032x} {number} {allowance} {until} {epoch} {granted} {promised} {queued_before} {part} {at} {last} {first} {since} {expected} {grace}"
+                "{id:032x} {number} {allowance} {until} {epoch} {granted} {promised} {queued_before} {part} {at} {last} {grace}"
             )
             .expect("a string takes all text");
+            for Place { class, first, since, expected } in places {
+                text += &format!(" {class} {first} {since} {expected}");
+            }
+            text += "\n";
         }
         text.into_bytes()
     }
@@ -70,39 +81,35 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     let [level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last_until, ends, last, credit, void] =
         numbers(&line[..end])?;
     let mut returned = Vec::new();
-    let mut rest = line[end..].strip_prefix(' ');
-    while let Some(pairs) = rest {
-        let second = pairs.match_indices(' ').nth(1).map(|(end, _)| end);
-        let [from, to] = numbers(&pairs[..second.unwrap_or(pairs.len())])?;
+    for [from, to] in groups(&line[end..])? {
         returned.push(Returned { from, to });
-        rest = second.map(|end| &pairs[end + 1..]);
+    }
+    let line = lines.next()?;
+    let mut classes = Vec::new();
+    let line = if line.is_empty() { String::new() } else { format!(" {line}") };
+    for [number, parent, weight, lead, seen] in groups(&line)? {
+        classes.push(Class { number, parent, weight, lead, seen });
+    }
+    let is_class = |class: &Class| class.number >= 0 && class.parent >= 0 && class.weight > 0 && class.lead >= 0;
+    if !classes.iter().all(is_class) || classes.first().is_some_and(|class| class.number != 0) {
+        return None;
     }
     let is_progress = |part: i64| (0..terms.period as i64).contains(&part);
     let mut nodes = HashMap::new();
     for line in lines {
         let (id, rest) = line.split_at_checked(32)?;
         let (number, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
-        let [allowance, until, epoch, granted, promised, queued_before, part, at, last, first, since, expected, grace] =
-            numbers(rest)?;
+        let end = rest.match_indices(' ').nth(9).map_or(rest.len(), |(end, _)| end);
+        let [allowance, until, epoch, granted, promised, queued_before, part, at, last, grace] = numbers(&rest[..end])?;
+        let of = |[class, first, since, expected]: [i64; 4]| Place { class, first, since, expected };
+        let places: Vec<Place> = groups(&rest[end..])?.into_iter().map(of).collect();
         let number = number.parse().ok()?;
-        let node = Node {
-            number,
-            allowance,
-            until,
-            epoch,
-            granted,
-            promised,
-            queued_before,
-            part,
-            at,
-            last,
-            first,
-            since,
-            expected,
-            grace,
-        };
+        let are_natural = places.iter().all(|place| place.class >= 0 && place.first >= 0);
+        let node =
+            Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, last, grace, places };
         // After a change of the quota nothing is promised, and the progress may be that by the old one.
-        if [allowance, granted, promised, queued_before, part, last, first, grace].iter().any(|count| *count < 0)
+        if [allowance, granted, promised, queued_before, part, last, grace].iter().any(|count| *count < 0)
+            || !are_natural
             || promised > 0 && !is_progress(part)
             || !(0..=clock).contains(&at)
             || nodes.insert(u128::from_str_radix(id, 16).ok()?, node).is_some()
@@ -133,9 +140,17 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
         returned,
         held,
         nodes,
+        classes,
         last_until,
         ends,
     })
+}
+
+/// Reads groups of `N` numbers, each behind a space.
+fn groups<const N: usize>(text: &str) -> Option<Vec<[i64; N]>> {
+    let Some(text) = text.strip_prefix(' ') else { return text.is_empty().then(Vec::new) };
+    let words: Vec<&str> = text.split(' ').collect();
+    words.chunks(N).map(|group| numbers(&group.join(" "))).collect()
 }
 
 /// Reads exactly `N` numbers between single spaces.
@@ -151,7 +166,7 @@ fn numbers<const N: usize>(text: &str) -> Option<[i64; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::distributed::LeaseRequest;
+    use crate::distributed::{ClassClaims, LeaseRequest};
     use crate::quota::Quota;
 
     const NOW: i64 = 1_700_000_000_000_000;
@@ -170,12 +185,26 @@ mod tests {
         let bucket = bucket();
         let record = bucket.to_bytes();
         let text = "tollgate 1\n1 100000 20 20 0 3\n\
-                    -2 1700000000000001 0 1700000000000001 6800000000 1 0 1 0 0 1700000002000001 1700000002201001 2 0 0\n\
-                    00000000000000000000000000000007 1 0 1700000002000001 6800000000 20 2 0 0 1 2 0 0 0 0\n";
+                    -2 1700000000000001 0 1700000000000001 6800000000 1 0 1 0 0 1700000002000001 1700000002201001 2 0 0\n\n\
+                    00000000000000000000000000000007 1 0 1700000002000001 6800000000 20 2 0 0 1 2 100000\n";
         assert_eq!(std::str::from_utf8(&record), Ok(text));
-        assert_eq!(SharedBucket::from_bytes(&record), Ok(bucket));
+        assert_eq!(SharedBucket::from_bytes(&record), Ok(bucket.clone()));
         let new = SharedBucket::new(QuotaTerms::of(&Quota::per_day(1), 0).unwrap(), NOW);
         assert_eq!(SharedBucket::from_bytes(&new.to_bytes()), Ok(new));
+        // Both classes get places.
+        let mut ask = LeaseRequest::new(8, 1, bucket.terms);
+        let mut shared = bucket;
+        let rows = [[5, 0, 4, 1, 1, 1, 0, 1_000_000], [6, 0, 1, 9, 9, 9, 3, 2_000_000]];
+        ask.classes = rows.map(ClassClaims::from_numbers).to_vec();
+        ask.want = 10;
+        shared.answer(&ask, NOW + 2).unwrap();
+        let record = String::from_utf8(shared.to_bytes()).unwrap();
+        assert_eq!(record.lines().nth(3), Some("0 0 1 0 -2000000 5 0 4 0 2 6 0 1 0 2"));
+        assert!(
+            record.ends_with(" 100000 5 1 1700000000000002 1700000000050001 6 9 1699999999999999 1700000000850001\n"),
+            "{record}"
+        );
+        assert_eq!(SharedBucket::from_bytes(record.as_bytes()), Ok(shared));
     }
 
     /// A record of such a bucket is no damaged one.
@@ -233,7 +262,7 @@ mod tests {
         wrong.extend(
             (0..text.len())
                 .map(|end| text[..end].to_owned())
-                .filter(|cut| cut.lines().count() != 3 || !cut.ends_with('\n')),
+                .filter(|cut| cut.lines().count() != 4 || !cut.ends_with('\n')),
         );
         for record in wrong {
             let error = SharedBucket::from_bytes(record.as_bytes()).unwrap_err();

@@ -1,6 +1,6 @@
 //! The methods that the refill task of a distributed quota calls.
 
-use super::{ClassDemand, ClassReport, LeaseGrant, LeaseRequest, Plan, Replan};
+use super::{LeaseGrant, LeaseRequest, Plan, Replan};
 use crate::clock::whole_nanos;
 use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
@@ -36,16 +36,13 @@ impl Core {
     /// Returns the request to make in place of one that was never sent. `Replan::Nothing` if nothing is needed any more
     /// and `may_rest`.
     pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
-        self.with_anyway(|state, rovers, sample| {
-            state.planner_mut().into_iter().for_each(|planner| planner.withdraw_class_request());
-            match state.plan(rovers, sample.now) {
-                Some(Plan::Request(ask)) => Replan::Request(ask),
-                _ if may_rest => {
-                    state.planner_mut().into_iter().for_each(|planner| planner.withdraw());
-                    Replan::Nothing
-                }
-                _ => Replan::Look,
+        self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
+            Some(Plan::Request(ask)) => Replan::Request(ask),
+            _ if may_rest => {
+                state.planner_mut().into_iter().for_each(|planner| planner.withdraw());
+                Replan::Nothing
             }
+            _ => Replan::Look,
         })
     }
 
@@ -68,16 +65,6 @@ impl Core {
             state.receive(rovers, sample.now, ask, answer, whole_nanos(sent.elapsed()))
         });
         received.ok_or(ClockPanicked)
-    }
-
-    /// What the classes of this limiter report to the store; `None` without a planner.
-    pub(crate) fn class_report(&self) -> Option<ClassReport> {
-        self.with_anyway(|state, _, sample| state.class_report(sample.now))
-    }
-
-    /// The store has answered `report` with the demand on all nodes.
-    pub(crate) fn learn_demand(&self, report: &ClassReport, all: Vec<ClassDemand>) {
-        self.with_anyway(|state, _, sample| state.learn_demand(report, all, sample.now));
     }
 
     /// A caller wanted `cost` tokens at once and was refused; it may try again.

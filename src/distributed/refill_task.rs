@@ -3,7 +3,7 @@
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
 use super::refill::ClockPanicked;
-use super::{ClassReport, LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Side, Store, StoreError, answered, beside};
+use super::{LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Store, StoreError, answered};
 use crate::clock::RETRY;
 use crate::core::Core;
 use crate::core::alarm::Alarm;
@@ -21,8 +21,6 @@ use tokio::time::{Instant, sleep};
 pub(crate) struct RefillHandle {
     core: Weak<Core>,
     store: Arc<dyn Store>,
-    /// Whether the limiter has classes: each request is sent with a report about them.
-    has_classes: bool,
     final_return: Arc<Mutex<Option<LeaseRequest>>>,
     /// A request under way. The next refill task repeats it under its number; otherwise the store would seem to have
     /// lost its state of this node.
@@ -37,14 +35,9 @@ pub(crate) struct RefillHandle {
 type Answered = (LeaseRequest, LeaseGrant, Instant);
 
 impl RefillHandle {
-    pub(crate) fn new(
-        core: &Arc<Core>,
-        store: Arc<dyn Store>,
-        has_classes: bool,
-        final_return: Arc<Mutex<Option<LeaseRequest>>>,
-    ) -> Self {
+    pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
         let core = Arc::downgrade(core);
-        Self { core, store, has_classes, final_return, unanswered: None, untaken: None, has_panicked: false }
+        Self { core, store, final_return, unanswered: None, untaken: None, has_panicked: false }
     }
 
     pub(crate) async fn run(mut self) {
@@ -55,19 +48,13 @@ impl RefillHandle {
             self.has_panicked = false;
         }
         let mut unseen = LeaseGrant::default();
-        // A report may take longer than the request that it was sent with. The next one is sent after its answer.
-        let mut report: Side = None;
         loop {
             let answered = match self.untaken.take() {
                 Some(answered) => answered,
                 None => {
-                    let Some(ask) = beside(&mut report, self.next()).await else { break };
-                    self.unanswered = Some(ask);
-                    if self.has_classes && report.is_none() {
-                        report = Some(Box::pin(report_classes(self.core.clone(), Arc::clone(&self.store))));
-                    }
-                    let answer = persist(&self.core, &*self.store, ask, &mut self.unanswered);
-                    match beside(&mut report, answer).await {
+                    let Some(ask) = self.next().await else { break };
+                    self.unanswered = Some(ask.clone());
+                    match persist(&self.core, &*self.store, ask, &mut self.unanswered).await {
                         Persisted::Answered(ask, answer, sent) => (ask, answer, sent),
                         Persisted::NeedsNothing => continue,
                         Persisted::LimiterGone => break,
@@ -87,15 +74,8 @@ impl RefillHandle {
                 (ask.last, ask.rest) = (unseen.last, u64::MAX);
             }
             let sent = Instant::now();
-            if let Ok(answer) = beside(&mut report, answered(&*self.store, ask)).await {
+            if let Ok(answer) = answered(&*self.store, ask.clone()).await {
                 self.store.tally().note_answer(&*self.store, &ask, &answer, sent);
-            }
-            // After the tokens, which others may wait for. The last report must not be overtaken by this one.
-            if let Some(report) = report {
-                report.await;
-            }
-            if self.has_classes {
-                _ = self.store.report(ClassReport::new(ask.node, 0, Vec::new())).await;
             }
         }
     }
@@ -109,7 +89,7 @@ impl RefillHandle {
                 Some(core) => core.receive(ask, answer, *sent),
                 // The store may have filled up since a repeated answer was made.
                 None if answer.before == ask.number => return LeaseGrant::default(),
-                None => return *answer,
+                None => return answer.clone(),
             };
             match received {
                 Ok(None) => return LeaseGrant::default(),
@@ -118,7 +98,7 @@ impl RefillHandle {
                     return LeaseGrant::default();
                 }
                 Err(ClockPanicked) => {
-                    self.untaken = Some(answered);
+                    self.untaken = Some(answered.clone());
                     sleep(RETRY).await;
                     self.untaken = None;
                 }
@@ -127,9 +107,9 @@ impl RefillHandle {
     }
 
     async fn next(&self) -> Option<LeaseRequest> {
-        match self.unanswered {
+        match &self.unanswered {
             None => next(&self.core).await,
-            unanswered => unanswered,
+            unanswered => unanswered.clone(),
         }
     }
 }
@@ -138,10 +118,10 @@ impl Drop for RefillHandle {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
             let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
-            let (unanswered, untaken) = (self.unanswered, self.untaken);
-            let (weak, has_classes) = (self.core.clone(), self.has_classes);
+            let (unanswered, untaken) = (self.unanswered.take(), self.untaken.take());
+            let weak = self.core.clone();
             let has_panicked = self.has_panicked || std::thread::panicking();
-            let next = Self { core: weak, store, has_classes, final_return, unanswered, untaken, has_panicked };
+            let next = Self { core: weak, store, final_return, unanswered, untaken, has_panicked };
             core.vacate(RequestTask::new(next.run()));
         }
     }
@@ -168,16 +148,6 @@ async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
     .await
 }
 
-/// Tells the store what the classes of the limiter need, and the limiter what those of all nodes need. If that fails, the
-/// next request comes with another report.
-async fn report_classes(core: Weak<Core>, store: Arc<dyn Store>) {
-    let Some(report) = core.upgrade().and_then(|core| core.class_report()) else { return };
-    let all = store.report(report.clone()).await;
-    if let (Ok(all), Some(core)) = (all, core.upgrade()) {
-        core.learn_demand(&report, all);
-    }
-}
-
 /// The result of a request that is repeated until it is answered.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
 enum Persisted {
@@ -201,7 +171,7 @@ async fn persist(
     let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
     loop {
         let sent = Instant::now();
-        let error = match answered(store, ask).await {
+        let error = match answered(store, ask.clone()).await {
             Ok(answer) => {
                 tally.note_answer(store, &ask, &answer, sent);
                 drop(outage);
@@ -239,9 +209,12 @@ async fn persist(
                     return Persisted::NeedsNothing;
                 }
                 // Request nothing: the answer tells that the store grants tokens again.
-                Replan::Look => (ask.want, ask.first, ask.ahead, ask.minimum) = (0, 0, 0, 0),
+                Replan::Look => {
+                    (ask.want, ask.first, ask.ahead, ask.minimum) = (0, 0, 0, 0);
+                    ask.classes.clear();
+                }
             }
-            *unanswered = Some(ask);
+            *unanswered = Some(ask.clone());
         }
     }
 }

@@ -332,12 +332,6 @@ pub enum ConfigError {
         /// The smallest burst of the limiter's quotas.
         least: u64,
     },
-    /// The store of a distributed quota cannot share it among classes.
-    #[error(
-        "this store cannot share a quota among classes: remove `.classes()`, or use a store for which \
-         `Store::shares_classes` is true"
-    )]
-    DistributedClasses,
     /// A class of a distributed limiter has something other than a weight.
     #[error("class `{class}` of a distributed limiter has a {part}, which no store keeps for all nodes: remove it")]
     DistributedShare {

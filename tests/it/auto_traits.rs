@@ -73,14 +73,13 @@ mod features {
             KeyedGrant<'static, String, RandomState>, OwnedKeyedGrant<String, RandomState>, Adaptive<KeyOf<String>>,
             DistributedKeyedLimiter<String>, DistributedKeyedBuilder<String>, DistributedKeyedGrant<String>,
             DistributedKeyedSnapshot,
-            tollgate::clock::QuantaClock, MemoryStore, SharedBucket, SharedDemand, QuotaTerms, LeaseRequest, LeaseGrant, ClassDemand,
-            ClassReport, Outage, StoreCounters, StoreSnapshot, StoreError, Missing, ReplyKind, Breaker, BreakerSnapshot,
+            tollgate::clock::QuantaClock, MemoryStore, SharedBucket, QuotaTerms, LeaseRequest, LeaseGrant, ClassClaims,
+            ClassGrant, Outage, StoreCounters, StoreSnapshot, StoreError, Missing, ReplyKind, Breaker, BreakerSnapshot,
             Circuit, PacedStream<Receiver<u8>>, WithGrants<Receiver<u8>>, PacedSink<Sender<u8>, u8>,
             PacedIo<::tokio::net::TcpStream>, RefusedItem<u8>, PacedSinkError<u8>, Meter, Meter<KeyedLimiter<String>>,
             AdaptiveMeter, AlreadyMetered, LimiterState, KeyedState<String>, StateError;
         yes yes no: KeyedConsume<'static, 'static, String, RandomState, str>, KeyedConsumeOwned<String, RandomState>,
             DistributedKeyedConsume<String>, KeyedReplenisher, dyn Store, dyn Stores;
-        yes no yes: Reporting<'static>;
     }
 
     #[cfg(target_os = "linux")]

@@ -5,7 +5,7 @@ use crate::server::{ASK, Lent};
 use deadpool_postgres::tokio_postgres::Row;
 use deadpool_postgres::tokio_postgres::types::ToSql;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tollgate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms, ReplyKind, StoreError};
+use tollgate::distributed::{ClassClaims, LeaseGrant, LeaseRequest, QuotaTerms, ReplyKind, StoreError};
 
 /// No number of a request is larger: levels and debts are exact in doubles.
 const MOST: u64 = 1 << 53;
@@ -32,14 +32,17 @@ pub(super) async fn send(lent: Lent, key: &str, ask: &LeaseRequest, is_sent: &At
 }
 
 /// The numbers of a request, in the order in which the function expects them.
-fn numbers(ask: &LeaseRequest) -> [i64; 16] {
+fn numbers(ask: &LeaseRequest) -> Vec<i64> {
     let LeaseRequest { ttl, want, first, age, useful, rtt, back, .. } = *ask;
     let LeaseRequest { unused, last, rest, ahead, banked, allowance, minimum, held, .. } = *ask;
     let number = i64::try_from(ask.number).unwrap_or(i64::MAX);
     let [ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held] =
         [ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held]
             .map(|number| number.min(MOST) as i64);
-    [number, ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held]
+    let of_node =
+        [number, ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held];
+    let of_classes = ask.classes.iter().flat_map(ClassClaims::numbers).map(|number| number as i64);
+    of_node.into_iter().chain(of_classes).collect()
 }
 
 /// Reads the row that the function returns. If something else wrote the bucket, numbers are missing.
@@ -66,7 +69,7 @@ pub(super) fn read(row: &Row, ask: &LeaseRequest) -> Result<LeaseGrant, StoreErr
         }
         _ => {
             let natural: Result<Vec<u64>, _> = numbers.iter().map(|number| u64::try_from(*number)).collect();
-            natural.ok().and_then(|numbers| LeaseGrant::from_numbers(&numbers)).ok_or_else(damaged)
+            natural.ok().and_then(|numbers| LeaseGrant::from_numbers(&numbers, ask.classes.len())).ok_or_else(damaged)
         }
     }
 }

@@ -91,12 +91,7 @@ async fn sweep(pool: &Pool, most: u32) -> Result<u64, StoreError> {
     let swept = async {
         let lent = Lent::from(pool).await.map_err(Failed::into_error)?;
         let row = lent.call("SELECT tollgate_sweep_1($1)", &[&i64::from(most)]).await.map_err(Failed::into_error)?;
-        let deleted = row.get::<_, i64>(0) as u64;
-        // Before the migration has made their table there are no reports.
-        if let Ok(lent) = Lent::from(pool).await {
-            _ = lent.call("SELECT tollgate_sweep_classes_1()", &[]).await;
-        }
-        Ok(deleted)
+        Ok(row.get::<_, i64>(0) as u64)
     };
     timeout(SWEEP_TIMEOUT, swept).await.unwrap_or_else(|_| Err(silent(SWEEP_TIMEOUT)))
 }

@@ -16,12 +16,11 @@
 //!
 //! # The migration
 //!
-//! [`MIGRATION`] creates two tables and five functions. Run it with your other migrations, or with [`migrate`]. It can run
+//! [`MIGRATION`] creates a table and seven functions. Run it with your other migrations, or with [`migrate`]. It can run
 //! again, and while limiters run. The names of the functions have a number, which a later release of this crate raises
 //! when it changes them, so that two releases can run on one database.
 //!
-//! The user of the limiters needs `SELECT, INSERT, UPDATE, DELETE` on the tables `tollgate` and `tollgate_classes`, and no
-//! right to create anything. The second is for limiters with classes: without it they share on each node only.
+//! The user of the limiters needs `SELECT, INSERT, UPDATE, DELETE` on the table `tollgate`, and no right to create anything.
 //!
 //! # One round trip
 //!
@@ -41,7 +40,6 @@
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: its requests and their retries |
-//! | `classes.rs` | a report about classes as a call of the function |
 //! | `call.rs` | a request as a call of the function, and the row that it returns |
 //! | `database.rs` | the connections, their circuit breaker, and the removal of rows that ended |
 //! | `key.rs` | the keys of stores in the table |
@@ -56,7 +54,6 @@
 #![doc(test(attr(deny(warnings))))]
 
 mod call;
-mod classes;
 mod database;
 mod key;
 mod reply;
@@ -79,8 +76,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    BreakerSnapshot, ClassReport, LeaseGrant, LeaseRequest, Outage, ReplyKind, Reporting, Store, StoreCounters,
-    StoreError, StoreSnapshot, Stores,
+    BreakerSnapshot, LeaseGrant, LeaseRequest, Outage, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot,
+    Stores,
 };
 
 /// How long an answer may take, unless the user sets another time.
@@ -337,14 +334,6 @@ impl PostgresStore {
 }
 
 impl Store for PostgresStore {
-    fn shares_classes(&self) -> bool {
-        true
-    }
-
-    fn report(&self, report: ClassReport) -> Reporting<'_> {
-        Box::pin(async move { self.report_once(&report).await })
-    }
-
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(self.ask_once(ask))
     }

@@ -1,23 +1,26 @@
--- The migration of tollgate-postgres: two tables and five functions. It can run again, and while limiters run.
+-- The migration of tollgate-postgres: a table and seven functions. It can run again, and while limiters run.
 --
 -- A store is one row with an empty node, the bucket, and a row for each node:
 --   bucket: numbers = level stamp part swept epoch busy was clock placed fill held nodes last_until ends last credit void,
 --           and from and to of each promise that was returned
 --           quota = amount period burst initial stepped version
---   node:   numbers = number allowance until epoch granted promised queued_before part at last first since expected grace
+--           classes = number parent weight lead seen of each class, class 0 first
+--   node:   numbers = number allowance until epoch granted promised queued_before part at last grace, and class first since
+--           expected of each class that lacks tokens
 -- The numbers are tokens, or microseconds of the server's clock. A missing bucket is full, and no node holds anything.
 CREATE TABLE IF NOT EXISTS tollgate (
   store bytea NOT NULL,
   node bytea NOT NULL,
   numbers bigint[] NOT NULL,
   quota bigint[],
+  classes bigint[],
   PRIMARY KEY (store, node)
 ) WITH (fillfactor = 50); -- updates find space on the same page, and leave the index alone
 
 -- Forgets the returned promises that have no tokens any more: those of a list of from and to.
 CREATE OR REPLACE FUNCTION tollgate_compact_1(returned bigint[]) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-  kept bigint[] := '{}';
+  kept bigint[] := '{}'::bigint[];
 BEGIN
   FOR i IN 1..cardinality(returned) BY 2 LOOP
     IF returned[i] < returned[i + 1] THEN kept := kept || returned[i:i + 1]; END IF;
@@ -25,11 +28,72 @@ BEGIN
   RETURN kept;
 END $$;
 
+-- How many tokens are minted in the next `micros` microseconds, up to 2^52. `phase` is the progress towards the next token.
+CREATE OR REPLACE FUNCTION tollgate_minted_1(micros bigint, amount bigint, period bigint, phase bigint, stepped boolean)
+RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+  SELECT least(4503599627370496, CASE
+    WHEN stepped THEN least((phase + micros) / period, 4503599627370496 / amount + 1) * amount
+    ELSE least(micros / period, 4503599627370496 / amount + 1) * amount + (micros % period * amount + phase) / period END)
+$$;
+
+-- In how many microseconds so many tokens are minted, up to 2^52; 0 if there are that many already.
+CREATE OR REPLACE FUNCTION tollgate_time_1(tokens bigint, amount bigint, period bigint, phase bigint, stepped boolean)
+RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE WHEN tokens <= 0 THEN 0 ELSE greatest(0, least(4503599627370496, tokens / amount * period + CASE
+    WHEN stepped THEN CASE WHEN tokens % amount > 0 THEN period ELSE 0 END - phase
+    ELSE ceil((tokens % amount * period - phase)::numeric / amount)::bigint END)) END
+$$;
+
+-- Of each class, the weights of the classes in it of which some are counted, or have such classes in them, and 1 if it is
+-- itself. A class whose parent is not known is in class 0, the first one.
+CREATE OR REPLACE FUNCTION tollgate_weights_1(numbers bigint[], parents bigint[], weights bigint[], counted boolean[])
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  sums bigint[] := array_fill(0::bigint, ARRAY[cardinality(numbers)]);
+  at integer;
+  parent integer;
+  is_new boolean;
+BEGIN
+  FOR own IN 1..cardinality(numbers) LOOP
+    CONTINUE WHEN NOT counted[own];
+    at := own;
+    is_new := sums[own] = 0;
+    sums[own] := sums[own] + 1;
+    WHILE at > 1 AND is_new LOOP
+      parent := coalesce(array_position(numbers, parents[at]), 1);
+      is_new := sums[parent] = 0;
+      sums[parent] := sums[parent] + weights[at];
+      at := parent;
+    END LOOP;
+  END LOOP;
+  RETURN sums;
+END $$;
+
+-- What is due to a class of all tokens, by these sums of weights.
+CREATE OR REPLACE FUNCTION tollgate_share_1(
+  numbers bigint[], parents bigint[], weights bigint[], sums bigint[], class integer
+) RETURNS double precision LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  MAX_DEPTH constant integer := 16;
+  share double precision := 1 / greatest(1, sums[class])::double precision;
+  at integer := class;
+  parent integer;
+BEGIN
+  FOR depth IN 1..MAX_DEPTH LOOP
+    EXIT WHEN at = 1;
+    parent := coalesce(array_position(numbers, parents[at]), 1);
+    share := share * weights[at] / greatest(1, sums[parent])::double precision;
+    at := parent;
+  END LOOP;
+  RETURN least(share, 1);
+END $$;
+
 -- Answers one request. The rules and the names are those of `SharedBucket` of the crate tollgate
 -- (src/distributed/bucket.rs), which explains them, equal to the integer. The lock of the bucket's row is held until the
 -- transaction ends, so each request should be one.
 --
--- ask = number ttl want first age useful rtt back unused last rest ahead banked allowance minimum held
+-- ask = number ttl want first age useful rtt back unused last rest ahead banked allowance minimum held, and class parent weight
+-- want first lack age useful of each class
 --
 -- Returns the numbers of the answer, or a refusal: -1 and the tokens owed, -2 and the number of the later request, -3 and
 -- the quota of the store.
@@ -42,7 +106,13 @@ DECLARE
   LONGEST_HORIZON constant bigint := 1000000;
   SHORT_GRACE constant bigint := 100000;
   SLEEP constant bigint := 2000000;
+  LOOK constant bigint := 5000;
   MOST_PLACES constant bigint := 1000;
+  MOST_CLASSES constant integer := 128;
+  REMEMBERED constant bigint := 2000000;
+  LEAST_REACH constant bigint := 5000;
+  MOST_LEAD constant double precision := 4503599627370496;
+  MAX_WEIGHT constant bigint := 1000000;
   MOST_RETURNED constant bigint := 8;
   SLACK constant bigint := 100;
   LAST_NUMBER constant bigint := 4503599627370496;
@@ -64,8 +134,8 @@ DECLARE
   amount bigint; period bigint; burst bigint; stepped boolean;
   level bigint; stamp bigint; part bigint; swept bigint; epoch bigint; busy bigint; was bigint; clock bigint;
   placed bigint; fill bigint; held bigint; nodes bigint; last_until bigint; last bigint; credit bigint; void bigint;
-  returned bigint[]; from_ bigint; to_ bigint; came bigint; later bigint; all_there bigint; from_there bigint := 0;
-  again integer; one_most bigint; promised_last bigint := 0; in_time bigint; debt bigint;
+  returned bigint[]; from_ bigint; to_ bigint; came bigint; from_there bigint := 0;
+  again integer; promised_last bigint := 0; debt bigint;
   held_then bigint; last_end bigint; until bigint;
   most bigint; minted bigint; total bigint; this bigint; epochs bigint;
   rest double precision; owed double precision; to_part double precision;
@@ -73,14 +143,26 @@ DECLARE
   is_other boolean;
   before bigint := 0; had bigint := 0; seen bigint := -1; granted bigint := 0; promised bigint := 0;
   queued_before bigint := 0; phase bigint := 0; at bigint;
-  has_first bigint := 0; own_first bigint; since bigint := 0; expected bigint := 0; grace bigint := 0;
-  reach bigint; places bigint := 0; placed_all bigint := 0; older bigint := 0; oldest bigint; oldest_first bigint;
-  there bigint; span bigint; can bigint; given bigint := 0; wait bigint := 0; is_sent_away boolean;
+  grace bigint := 0; reach bigint; recent bigint; placed_all bigint := 0; least_lead bigint; fewest bigint;
+  there bigint; span bigint; can bigint; given bigint := 0; wait bigint; is_sent_away boolean; is_outdated boolean;
+  lead bigint; fill_lead bigint; fill_since bigint; best_lead bigint := 0; best_since bigint := 0; best_first bigint := 0;
+  places bigint := 0; older bigint := 0; source integer; runs integer; near bigint; share double precision; is_counted boolean[]; is_live boolean[]; is_away boolean[]; away bigint := 0; live_classes bigint := 0;
+  -- The claims of each class in the request, and what they get.
+  has_classes boolean := cardinality(ask) > 16; r_count integer;
+  r_number bigint[]; r_want bigint[]; r_first bigint[]; r_lack bigint[]; r_age bigint[]; r_useful bigint[];
+  r_at integer[]; r_older bigint[]; r_reach bigint[]; r_within bigint[]; r_can bigint[]; r_part bigint[]; r_most bigint[]; r_given bigint[];
+  r_answer bigint[];
+  -- The classes of all nodes.
+  stored bigint[]; c_count integer := 0; c_number bigint[] := '{}'::bigint[]; c_parent bigint[]; c_weight bigint[];
+  c_lead bigint[]; c_seen bigint[]; c_nodes bigint[]; c_stay bigint[]; sums bigint[]; live bigint[]; index integer;
+  -- The places of other nodes, and those of this one: class first since expected of each class that lacks tokens.
+  l_lead bigint[]; l_since bigint[]; l_first bigint[]; lacking bigint[];
+  own bigint[] := '{}'::bigint[]; kept bigint[] := '{}'::bigint[]; made bigint[] := '{}'::bigint[]; one_place bigint[];
   others bigint; half bigint; fair bigint; spare bigint; more bigint; tokens bigint; keep bigint;
   answer bigint[];
 BEGIN
   LOOP
-    SELECT numbers, quota INTO bucket, has FROM tollgate WHERE store = name AND node = '' FOR UPDATE;
+    SELECT numbers, quota, classes INTO bucket, has, stored FROM tollgate WHERE store = name AND node = '' FOR UPDATE;
     EXIT WHEN FOUND;
     INSERT INTO tollgate VALUES (name, '', '{}', asked) ON CONFLICT DO NOTHING;
   END LOOP;
@@ -96,6 +178,7 @@ BEGIN
       DELETE FROM tollgate WHERE store = name AND node <> '';
     END IF;
     has := asked;
+    stored := NULL;
     bucket := ARRAY[asked[4], now, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, now, now, 0, 0, 0];
   END IF;
   level := bucket[1]; stamp := bucket[2]; part := bucket[3]; swept := bucket[4]; epoch := bucket[5]; busy := bucket[6];
@@ -232,32 +315,155 @@ BEGIN
   until := now + ttl;
   IF known THEN
     before := mine[1]; had := mine[2]; seen := mine[4]; granted := mine[5]; promised := mine[6];
-    queued_before := mine[7]; phase := mine[8]; at := mine[9]; promised_last := mine[10]; has_first := mine[11];
-    since := mine[12]; expected := mine[13]; grace := mine[14];
+    queued_before := mine[7]; phase := mine[8]; at := mine[9]; promised_last := mine[10]; grace := mine[11];
+    own := mine[12:];
   END IF;
   is_repeat := known AND number = before;
   others := held - had;
   reach := greatest(HORIZON, least(LONGEST_HORIZON, rtt * 5 / 2));
+  recent := 2 * reach;
 
   IF NOT refused THEN
-    -- The places of other nodes, and those that are older than the first claim. A place further ahead than its longest sleep
-    -- is void: the clock was set back.
-    IF placed > 0 THEN
-      SELECT count(*), coalesce(sum(one), 0), coalesce(sum(one) FILTER (WHERE its < now - age), 0), min(its),
-          (array_agg(one ORDER BY its, one DESC))[1]
-        INTO places, placed_all, older, oldest, oldest_first
+    -- The claims of each class. Without classes, all are those of class 0.
+    IF has_classes THEN
+      SELECT array_agg(ask[i] ORDER BY i), array_agg(ask[i + 3] ORDER BY i), array_agg(least(ask[i + 4], burst) ORDER BY i),
+          array_agg(ask[i + 5] ORDER BY i), array_agg(least(ask[i + 6], LONGEST) ORDER BY i), array_agg(ask[i + 7] ORDER BY i)
+        INTO r_number, r_want, r_first, r_lack, r_age, r_useful
+        FROM generate_series(17, cardinality(ask), 8) AS i;
+    ELSE
+      r_number := ARRAY[0]; r_want := ARRAY[want]; r_first := ARRAY[least(first, burst)]; r_lack := ARRAY[want];
+      r_age := ARRAY[age]; r_useful := ARRAY[useful];
+    END IF;
+    r_count := cardinality(r_number);
+    IF r_count > 1 THEN
+      r_at := array_fill(1, ARRAY[r_count]);
+      r_part := array_fill(1::bigint, ARRAY[r_count]);
+      r_most := array_fill(LAST_NUMBER * 2, ARRAY[r_count]);
+      r_given := array_fill(0::bigint, ARRAY[r_count]);
+      r_reach := array_fill(reach, ARRAY[r_count]);
+    ELSE
+      r_at := ARRAY[1]; r_part := ARRAY[1]; r_most := ARRAY[LAST_NUMBER * 2]; r_given := ARRAY[0]; r_reach := ARRAY[reach];
+    END IF;
+    -- The classes of all nodes: those without a request for long are forgotten.
+    IF stored IS NOT NULL THEN
+      SELECT array_agg(stored[i] ORDER BY i), array_agg(stored[i + 1] ORDER BY i), array_agg(stored[i + 2] ORDER BY i),
+          array_agg(stored[i + 3] ORDER BY i), array_agg(stored[i + 4] ORDER BY i),
+          array_agg(clock - stored[i + 4] < REMEMBERED ORDER BY i)
+        INTO c_number, c_parent, c_weight, c_lead, c_seen, is_counted
+        FROM generate_series(1, cardinality(stored), 5) AS i;
+      sums := tollgate_weights_1(c_number, c_parent, c_weight, is_counted);
+      SELECT array_agg(c_number[i] ORDER BY i), array_agg(c_parent[i] ORDER BY i), array_agg(c_weight[i] ORDER BY i),
+          array_agg(c_lead[i] ORDER BY i), array_agg(c_seen[i] ORDER BY i)
+        INTO c_number, c_parent, c_weight, c_lead, c_seen
+        FROM generate_series(1, cardinality(c_number)) AS i WHERE i = 1 OR sums[i] > 0;
+      IF cardinality(c_number) = 1 AND NOT has_classes THEN
+        c_number := '{}'; c_parent := '{}'; c_weight := '{}'; c_lead := '{}'; c_seen := '{}';
+      END IF;
+    END IF;
+    IF has_classes AND cardinality(c_number) = 0 THEN
+      c_number := ARRAY[0]; c_parent := ARRAY[0]; c_weight := ARRAY[1]; c_lead := ARRAY[0]; c_seen := ARRAY[-REMEMBERED];
+    END IF;
+    -- A class in another class begins with the largest lead of its siblings there: a new name is no way around what they had.
+    FOR i IN 17..CASE WHEN has_classes THEN cardinality(ask) ELSE 0 END BY 8 LOOP
+      index := array_position(c_number, ask[i]);
+      IF index IS NULL THEN
+        SELECT coalesce(max(one.lead), 0) INTO lead FROM unnest(c_parent, c_lead) AS one(parent, lead)
+          WHERE ask[i + 1] <> 0 AND one.parent = ask[i + 1];
+        IF cardinality(c_number) = MOST_CLASSES THEN
+          SELECT one INTO index FROM generate_series(2, MOST_CLASSES) AS one ORDER BY c_seen[one], one LIMIT 1;
+          c_number := c_number[:index - 1] || c_number[index + 1:]; c_parent := c_parent[:index - 1] || c_parent[index + 1:];
+          c_weight := c_weight[:index - 1] || c_weight[index + 1:]; c_lead := c_lead[:index - 1] || c_lead[index + 1:];
+          c_seen := c_seen[:index - 1] || c_seen[index + 1:];
+        END IF;
+        index := cardinality(c_number) + 1;
+        c_number[index] := ask[i]; c_lead[index] := lead; c_seen[index] := -REMEMBERED;
+      END IF;
+      c_parent[index] := ask[i + 1];
+      c_weight[index] := greatest(1, least(ask[i + 2], MAX_WEIGHT));
+      IF ask[i + 5] > 0 THEN c_seen[index] := clock; END IF;
+    END LOOP;
+    c_count := cardinality(c_number);
+    IF c_count > 0 AND NOT has_classes AND want > 0 THEN c_seen[1] := clock; END IF;
+
+    -- The places of other nodes, the first of them in order, and on how many nodes each class lacks tokens. A place further
+    -- ahead than its longest sleep is void: the clock was set back.
+    IF c_count = 0 AND placed > 0 THEN
+      SELECT count(*), coalesce(sum(its_first), 0), coalesce(sum(its_first) FILTER (WHERE its_since < now - r_age[1]), 0),
+          coalesce(min(its_since), 0), coalesce((array_agg(its_first ORDER BY its_since, its_first DESC))[1], 0)
+        INTO places, placed_all, older, best_since, best_first
         FROM (
-          SELECT least(place.numbers[11], burst) AS one, place.numbers[12] AS its FROM tollgate AS place
-          WHERE store = name AND node <> '' AND node <> id AND place.numbers[11] > 0
-            AND now <= place.numbers[13] + place.numbers[14]
-            AND place.numbers[13] <= now + greatest(SLEEP, (now - place.numbers[12]) / 2)
+          SELECT least(other.numbers[i + 1], burst) AS its_first, other.numbers[i + 2] AS its_since
+          FROM (
+            SELECT row.numbers, generate_series(12, cardinality(row.numbers), 4) AS i FROM tollgate AS row
+            WHERE store = name AND node <> '' AND node <> id
+          ) AS other WHERE other.numbers[i + 1] > 0
+            AND now <= other.numbers[i + 3] + other.numbers[11]
+            AND other.numbers[i + 3] <= now + greatest(SLEEP, (now - other.numbers[i + 2]) / 2)
         ) AS all_places;
+    ELSIF c_count > 0 THEN
+      SELECT coalesce(array_agg(its_lead) FILTER (WHERE is_kept), '{}'), coalesce(array_agg(its_since) FILTER (WHERE is_kept), '{}'),
+          coalesce(array_agg(its_first) FILTER (WHERE is_kept), '{}'), coalesce(sum(its_first) FILTER (WHERE is_kept), 0),
+          coalesce(array_agg(its_class) FILTER (WHERE is_expected OR is_recent), '{}')
+        INTO l_lead, l_since, l_first, placed_all, lacking
+        FROM (
+          SELECT *, is_expected AND placed > 0 AS is_kept FROM (
+            SELECT coalesce(c_lead[coalesce(array_position(c_number, other.numbers[i]), 1)], 0) AS its_lead,
+              other.numbers[i] AS its_class, least(other.numbers[i + 1], burst) AS its_first, other.numbers[i + 2] AS its_since,
+              clock - other.numbers[9] < recent AS is_recent,
+              other.numbers[i + 1] > 0 AND now <= other.numbers[i + 3] + other.numbers[11]
+                AND other.numbers[i + 3] <= now + greatest(SLEEP, (now - other.numbers[i + 2]) / 2) AS is_expected
+            FROM tollgate AS other, generate_series(12, cardinality(other.numbers), 4) AS i
+            WHERE store = name AND node <> '' AND node <> id
+          ) AS each_place ORDER BY its_lead, its_since, its_first DESC
+        ) AS all_places;
+      places := cardinality(l_first);
+      best_lead := coalesce(l_lead[1], 0); best_since := coalesce(l_since[1], 0); best_first := coalesce(l_first[1], 0);
+    END IF;
+    IF c_count > 0 THEN
+      c_nodes := array_fill(0::bigint, ARRAY[c_count]);
+      FOR i IN 1..cardinality(lacking) LOOP
+        index := coalesce(array_position(c_number, lacking[i]), 1);
+        c_nodes[index] := c_nodes[index] + 1;
+      END LOOP;
+      -- And on how many nodes each class will lack tokens if the request is granted.
+      c_stay := c_nodes;
+      FOR i IN 1..r_count LOOP
+        index := coalesce(array_position(c_number, r_number[i]), 1);
+        r_at[i] := index;
+        IF r_lack[i] > 0 THEN c_nodes[index] := c_nodes[index] + 1; END IF;
+        IF r_lack[i] > r_want[i] THEN c_stay[index] := c_stay[index] + 1; END IF;
+      END LOOP;
+      SELECT array_agg(c_nodes[i] > 0 ORDER BY i), array_agg(clock - c_seen[i] < recent ORDER BY i),
+          count(*) FILTER (WHERE clock - c_seen[i] < recent), coalesce(min(c_lead[i]) FILTER (WHERE c_nodes[i] > 0), 0),
+          array_agg(clock - c_seen[i] < recent AND c_stay[i] = 0 ORDER BY i),
+          count(*) FILTER (WHERE clock - c_seen[i] < recent AND c_stay[i] = 0)
+        INTO is_counted, is_live, live_classes, least_lead, is_away, away
+        FROM generate_series(1, c_count) AS i;
+      sums := tollgate_weights_1(c_number, c_parent, c_weight, is_counted);
+      live := tollgate_weights_1(c_number, c_parent, c_weight, is_live);
+      -- While another class was there a moment ago and will lack none, it may be back at once.
+      FOR i IN 1..r_count LOOP
+        IF away > is_away[r_at[i]]::integer THEN r_reach[i] := least(r_reach[i], greatest(2 * rtt, LEAST_REACH)); END IF;
+        reach := least(reach, r_reach[i]);
+      END LOOP;
     END IF;
     -- What was saved up for a node that has not come, or whose claim has left, is not there any more.
-    own_first := least(has_first, first);
-    fill := CASE WHEN oldest IS NOT NULL
-      AND (own_first = 0 OR oldest < since OR oldest = since AND oldest_first > own_first)
-      THEN oldest_first ELSE own_first END;
+    FOR i IN 1..cardinality(own) BY 4 LOOP
+      index := array_position(r_number, own[i]);
+      IF index IS NOT NULL THEN
+        kept := kept || ARRAY[own[i],
+          CASE WHEN r_want[index] = 0 AND r_lack[index] > 0 THEN own[i + 1] ELSE least(own[i + 1], r_first[index]) END,
+          own[i + 2], own[i + 3]];
+      END IF;
+    END LOOP;
+    -- The bucket fills up to the tokens of the first place in order.
+    fill := best_first; fill_lead := best_lead; fill_since := best_since;
+    FOR i IN 1..cardinality(kept) BY 4 LOOP
+      lead := coalesce(c_lead[coalesce(array_position(c_number, kept[i]), 1)], 0);
+      IF kept[i + 1] > 0 AND (fill = 0 OR (lead, kept[i + 2], -kept[i + 1]) < (fill_lead, fill_since, -fill)) THEN
+        fill := kept[i + 1]; fill_lead := lead; fill_since := kept[i + 2];
+      END IF;
+    END LOOP;
     most := greatest(burst - held, least(fill, burst), 0);
     IF level >= most THEN level := most; part := 0; END IF;
     IF known AND NOT is_repeat THEN
@@ -265,14 +471,8 @@ BEGIN
       -- anew.
       IF unused > 0 THEN
         came := last + least(level, 0);
-        tokens := least(its_last, last) - came;
-        wait := 0;
-        IF tokens > 0 THEN
-          wait := tokens / amount * period + CASE
-            WHEN stepped THEN CASE WHEN tokens % amount > 0 THEN period ELSE 0 END - stamp % period
-            ELSE ceil((tokens % amount * period - part)::numeric / amount)::bigint END;
-          wait := greatest(0, least(wait, LONGEST));
-        END IF;
+        wait := tollgate_time_1(least(its_last, last) - came, amount, period, CASE WHEN stepped THEN stamp % period ELSE part END,
+          stepped);
         IF its_last <= last AND its_last - unused >= void AND wait <= its_rest + SLACK THEN
           from_ := greatest(its_last - unused, came);
           to_ := greatest(its_last, came);
@@ -298,57 +498,85 @@ BEGIN
       IF level >= 0 THEN level := level + credit; credit := 0; END IF;
       IF level >= most THEN level := most; part := 0; END IF;
     END IF;
-    first := least(first, burst);
     there := greatest(level, 0) + credit;
+    near := CASE WHEN stepped THEN stamp % period ELSE part END;
+    came := last + least(level, 0);
+    runs := cardinality(returned) / 2;
+    FOR i IN 1..r_count LOOP
+      lead := coalesce(c_lead[r_at[i]], 0);
+      r_older[i] := older;
+      IF cardinality(l_lead) > 0 THEN
+        fill_lead := lead;
+        r_older[i] := (SELECT coalesce(sum(one.first), 0) FROM unnest(l_lead, l_since, l_first) AS one(lead, since, first)
+          WHERE (one.lead, one.since) < (fill_lead, now - r_age[i]));
+      END IF;
+      r_within[i] := CASE WHEN at_once THEN 0
+        ELSE tollgate_minted_1(least(r_reach[i], r_useful[i]), amount, period, near, stepped) END;
+      r_can[i] := level + r_within[i];
+      IF level < 0 THEN
+        r_can[i] := credit + greatest(0, level + r_within[i]);
+        FOR run IN 1..runs LOOP
+          r_can[i] := r_can[i] + greatest(0, least(returned[2 * run], came + r_within[i]) - returned[2 * run - 1]);
+        END LOOP;
+      END IF;
+      r_can[i] := r_can[i] - CASE WHEN at_once THEN placed_all ELSE r_older[i] END;
+      IF c_count > 0 THEN
+        -- So small a part that classes take turns several times within the horizon.
+        tokens := there + tollgate_minted_1(r_reach[i] * 2 / 5, amount, period, near, stepped);
+        share := tollgate_share_1(c_number, c_parent, c_weight, sums, r_at[i]);
+        fewest := greatest(1, c_nodes[r_at[i]]);
+        r_part[i] := floor(tokens * share / fewest)::bigint;
+        share := tollgate_share_1(c_number, c_parent, c_weight, live, r_at[i]);
+        lead := floor(greatest(0, lead - least_lead) * share / 1000)::bigint;
+        IF live_classes > 1 THEN
+          r_most[i] := greatest(CASE WHEN lead <= greatest(r_part[i], r_first[i]) THEN r_first[i] ELSE 0 END,
+            r_part[i] - lead / fewest);
+        END IF;
+        r_part[i] := greatest(1, r_part[i]);
+      END IF;
+    END LOOP;
     IF is_repeat THEN
       allowance := had; -- The answer was lost: repeat it.
+      more := granted + promised;
+      FOR i IN 1..r_count LOOP
+        r_given[i] := least(r_want[i], more);
+        more := more - r_given[i];
+      END LOOP;
     ELSE
       IF NOT known THEN nodes := nodes + 1; keeps := 0; END IF;
-      phase := CASE WHEN stepped THEN stamp % period ELSE part END;
-      span := least(reach, useful);
-      minted := CASE WHEN stepped THEN least((phase + span) / period, MAX_DEBT / amount + 1) * amount
-        ELSE least(span / period, MAX_DEBT / amount + 1) * amount + (span % period * amount + part) / period END;
-      -- `want`, or `first`, or nothing, of tokens from one source: those that are there in spite of a debt, returned ones that
-      -- come after all that the node still has, or those that are not promised yet. A node with an older quota has chosen
-      -- these numbers by that: it asks anew when it knows the newer one.
-      came := last + least(level, 0);
-      minted := CASE WHEN at_once THEN 0 ELSE least(minted, MAX_DEBT) END;
-      later := level + minted;
-      can := later;
-      IF level < 0 THEN
-        can := credit + greatest(0, later);
-        FOR i IN 1..cardinality(returned) BY 2 LOOP
-          can := can + greatest(0, least(returned[i + 1], came + minted) - returned[i]);
+      phase := near;
+      -- The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
+      is_outdated := NOT at_once AND is_other;
+      -- `want`, or `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt,
+      -- returned ones that come after all that the node still has, or those that are not promised yet.
+      FOR one_source IN 0..runs + 1 LOOP
+        source := one_source;
+        CONTINUE WHEN source = 0 AND level >= 0;
+        CONTINUE WHEN source BETWEEN 1 AND runs AND returned[2 * source - 1] < its_last - unused;
+        given := 0;
+        FOR i IN 1..r_count LOOP
+          can := CASE WHEN source = 0 THEN credit
+            WHEN source <= runs THEN
+              greatest(0, least(returned[2 * source], came + r_within[i]) - returned[2 * source - 1])
+            ELSE level + r_within[i] END;
+          can := least(can, r_can[i]) - given;
+          can := least(can, r_most[i]);
+          r_given[i] := CASE WHEN is_outdated THEN 0 WHEN r_want[i] <= can THEN r_want[i]
+            WHEN r_first[i] <= can AND NOT at_once THEN r_first[i] ELSE 0 END;
+          given := given + r_given[i];
         END LOOP;
-      END IF;
-      can := can - CASE WHEN at_once THEN placed_all ELSE older END;
-      IF at_once OR NOT is_other THEN
-        IF level < 0 THEN
-          one_most := least(can, credit);
-          from_there := CASE WHEN want <= one_most THEN want WHEN first <= one_most AND NOT at_once THEN first ELSE 0 END;
-        END IF;
-        FOR i IN 1..cardinality(returned) BY 2 LOOP
-          EXIT WHEN again IS NOT NULL;
-          one_most := least(can, greatest(0, least(returned[i + 1], came + minted) - returned[i]));
-          given := CASE WHEN want <= one_most THEN want WHEN first <= one_most AND NOT at_once THEN first ELSE 0 END;
-          IF returned[i] >= its_last - unused AND given > 0 THEN again := i; END IF;
-        END LOOP;
-        IF from_there > 0 THEN
-          given := from_there;
-        ELSIF again IS NULL THEN
-          one_most := least(can, later);
-          given := CASE WHEN want <= one_most THEN want WHEN first <= one_most AND NOT at_once THEN first ELSE 0 END;
-        END IF;
-      END IF;
+        EXIT WHEN given > 0;
+      END LOOP;
+      from_there := CASE WHEN source = 0 THEN given ELSE 0 END;
+      again := CASE WHEN source BETWEEN 1 AND runs AND given > 0 THEN 2 * source - 1 END;
       -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied.
       half := burst / 2;
       fair := greatest(1, burst / (2 * (nodes + 1)));
       allowance := greatest(keeps, least(greatest(least(allowance, fair), minimum), half - others));
       -- Callers to come get tokens that are there and for which no claim waits; beside claims that wait, and for one that was
       -- denied, those of the horizon.
-      minted := CASE WHEN stepped THEN least((phase + reach) / period, MAX_DEBT / amount + 1) * amount
-        ELSE least(reach / period, MAX_DEBT / amount + 1) * amount + (reach % period * amount + part) / period END;
-      spare := level + CASE WHEN minimum > 0 OR given > 0 THEN least(minted, MAX_DEBT) ELSE 0 END;
+      minted := tollgate_minted_1(reach, amount, period, near, stepped);
+      spare := level + CASE WHEN minimum > 0 OR given > 0 THEN minted ELSE 0 END;
       spare := CASE WHEN NOT at_once AND is_other OR from_there > 0 OR again IS NOT NULL THEN 0
         ELSE spare - given - placed_all END;
       more := greatest(0, least(ahead, allowance - banked, spare));
@@ -390,29 +618,56 @@ BEGIN
         busy := busy + 1;
         seen := epoch;
       END IF;
-      has_first := 0; since := 0; expected := 0; grace := 0;
-    END IF;
-    -- A node that gets nothing, and whose claims can still be served in time, gets a place.
-    wait := 0;
-    is_sent_away := granted + promised = 0 AND first > 0;
-    tokens := first + older - level;
-    IF is_sent_away AND tokens > 0 THEN
-      wait := tokens / amount * period + CASE
-        WHEN stepped THEN CASE WHEN tokens % amount > 0 THEN period ELSE 0 END - stamp % period
-        ELSE ceil((tokens % amount * period - part)::numeric / amount)::bigint END;
-      wait := greatest(0, least(wait, LONGEST));
-    END IF;
-    IF is_sent_away AND NOT is_repeat AND wait <= useful AND NOT at_once AND places < MOST_PLACES THEN
-      has_first := first;
-      since := now - age;
-      expected := now + greatest(0, least(wait - reach, greatest(SLEEP, age / 2)));
       grace := greatest(SHORT_GRACE, least(rtt, LONGEST_HORIZON) * 5 / 4);
+      -- The classes were given tokens: the virtual time goes on to the smallest tag of those that lack some.
+      IF c_count > 0 AND given > 0 THEN
+        FOR i IN 1..r_count LOOP
+          share := tollgate_share_1(c_number, c_parent, c_weight, live, r_at[i]);
+          c_lead[r_at[i]] := least(c_lead[r_at[i]] + floor(r_given[i]::double precision * 1000 / share), MOST_LEAD)::bigint;
+        END LOOP;
+        SELECT coalesce(min(c_lead[i]) FILTER (WHERE c_nodes[i] > 0), 0) INTO least_lead FROM generate_series(1, c_count) AS i;
+        SELECT array_agg(greatest(0, c_lead[i] - least_lead) ORDER BY i) INTO c_lead FROM generate_series(1, c_count) AS i;
+      END IF;
     END IF;
-    IF has_first > 0 THEN until := greatest(until, expected + grace); END IF;
-    placed := placed_all + has_first;
-    fill := CASE WHEN oldest IS NOT NULL
-      AND (has_first = 0 OR oldest < since OR oldest = since AND oldest_first > has_first)
-      THEN oldest_first ELSE has_first END;
+    -- A class that gets nothing, and whose claims can still be served in time, gets a place.
+    IF is_repeat THEN made := own; END IF;
+    near := CASE WHEN stepped THEN stamp % period ELSE part END;
+    FOR i IN 1..r_count LOOP
+      is_sent_away := r_given[i] = 0 AND r_first[i] > 0 AND (granted + promised = 0 OR has_classes);
+      wait := CASE WHEN is_sent_away
+        THEN tollgate_time_1((r_first[i] + r_older[i] - level)::bigint, amount, period, near, stepped) ELSE 0 END;
+      -- A class that is ahead of others looks again soon.
+      IF is_sent_away AND r_most[i] < r_first[i] THEN wait := greatest(wait, r_reach[i] + LOOK); END IF;
+      span := greatest(0, least(wait - r_reach[i], greatest(SLEEP, r_age[i] / 2)));
+      r_answer := r_answer || ARRAY[r_given[i], wait, span, r_part[i]];
+      IF NOT is_repeat AND NOT at_once AND r_lack[i] > r_given[i] THEN
+        one_place := ARRAY[r_number[i], 0, 0, 0];
+        IF r_want[i] = 0 THEN
+          FOR its IN 1..cardinality(own) BY 4 LOOP
+            IF own[its] = r_number[i] THEN one_place := own[its:its + 3]; EXIT; END IF;
+          END LOOP;
+        ELSIF is_sent_away AND wait <= r_useful[i] AND places + cardinality(made) / 4 < MOST_PLACES THEN
+          one_place := ARRAY[r_number[i], r_first[i], now - r_age[i], now + span];
+        END IF;
+        IF one_place[2] > 0 OR c_count > 0 THEN made := made || one_place; END IF;
+      END IF;
+    END LOOP;
+    wait := 0;
+    FOR i IN 2..cardinality(r_answer) BY 4 LOOP
+      IF granted + promised = 0 AND r_answer[i] > 0 AND (wait = 0 OR r_answer[i] < wait) THEN wait := r_answer[i]; END IF;
+    END LOOP;
+    placed := placed_all;
+    FOR i IN 1..cardinality(made) BY 4 LOOP
+      placed := placed + made[i + 1];
+      IF made[i + 1] > 0 THEN until := greatest(until, made[i + 3] + grace); END IF;
+    END LOOP;
+    fill := best_first; fill_lead := best_lead; fill_since := best_since;
+    FOR i IN 1..cardinality(made) BY 4 LOOP
+      lead := coalesce(c_lead[coalesce(array_position(c_number, made[i]), 1)], 0);
+      IF made[i + 1] > 0 AND (fill = 0 OR (lead, made[i + 2], -made[i + 1]) < (fill_lead, fill_since, -fill)) THEN
+        fill := made[i + 1]; fill_lead := lead; fill_since := made[i + 2];
+      END IF;
+    END LOOP;
 
     IF leave THEN
       IF known THEN DELETE FROM tollgate WHERE store = name AND node = id; END IF;
@@ -422,8 +677,7 @@ BEGIN
     ELSE
       held := others + allowance;
       last_until := greatest(last_until, until);
-      mine := ARRAY[number, allowance, until, seen, granted, promised, queued_before, phase, at, promised_last,
-        has_first, since, expected, grace];
+      mine := ARRAY[number, allowance, until, seen, granted, promised, queued_before, phase, at, promised_last, grace] || made;
       IF known THEN
         UPDATE tollgate SET numbers = mine WHERE store = name AND node = id;
       ELSE
@@ -433,11 +687,11 @@ BEGIN
     -- One part more is left for a node that joins. A far node gets at least what is minted until its next answer.
     total := greatest(1, busy, was);
     span := greatest(reach * total / (total + 1), least(rtt, reach));
-    minted := CASE WHEN stepped THEN least((stamp % period + span) / period, MAX_DEBT / amount + 1) * amount
-      ELSE least(span / period, MAX_DEBT / amount + 1) * amount + (span % period * amount + part) / period END;
+    minted := tollgate_minted_1(span, amount, period, near, stepped);
     answer := ARRAY[before, clock - at, granted, promised, queued_before, phase, wait,
-      greatest(1, (there + least(minted, MAX_DEBT)) / total), allowance, nodes, greatest(0, level) + credit,
+      greatest(1, (there + minted) / total), allowance, nodes, greatest(0, level) + credit,
       promised_last, clock];
+    IF has_classes THEN answer := answer || r_answer; END IF;
     IF is_other THEN
       answer := answer || has;
     END IF;
@@ -450,7 +704,13 @@ BEGIN
   keep := greatest(keep + CASE WHEN has[4] < burst THEN IDLE ELSE 0 END,
     last_until - now + least(ceil(least(held, burst)::double precision / amount) * period, LONGEST)::bigint);
   keep := least(keep, LONGEST);
-  UPDATE tollgate SET quota = has, numbers = ARRAY[
+  IF NOT refused AND c_count = 0 THEN
+    stored := NULL;
+  ELSIF NOT refused THEN
+    SELECT array_agg(one ORDER BY i, nth) INTO stored FROM generate_series(1, c_count) AS i,
+      unnest(ARRAY[c_number[i], c_parent[i], c_weight[i], c_lead[i], c_seen[i]]) WITH ORDINALITY AS class(one, nth);
+  END IF;
+  UPDATE tollgate SET quota = has, classes = stored, numbers = ARRAY[
     level, stamp, part, swept, epoch, busy, was, clock, placed, fill, held, nodes, last_until,
     now + ((keep + 999) / 1000 + 1) * 1000, last, credit, void
   ] || returned WHERE store = name AND node = '';
@@ -474,52 +734,4 @@ CREATE OR REPLACE FUNCTION tollgate_sweep_1(most_stores bigint) RETURNS bigint L
     DELETE FROM tollgate USING ended WHERE tollgate.store = ended.store AND tollgate.node <> ''
   )
   SELECT count(*) FROM buckets
-$$;
-
--- What the classes of limiters need. A store has one row for each node with classes in which claims wait:
---   until: when its report ends; reported: when it came; classes = class parent weight heavy light millis, for each class
--- Class and parent are the bits of unsigned numbers. No token depends on any of this.
-CREATE TABLE IF NOT EXISTS tollgate_classes (
-  store bytea NOT NULL,
-  node bytea NOT NULL,
-  until bigint NOT NULL,
-  reported bigint NOT NULL,
-  classes bigint[] NOT NULL,
-  PRIMARY KEY (store, node)
-) WITH (fillfactor = 50);
-
--- Replaces the report of a node, and returns the sums over all nodes, in the form of a report. The rules are those of
--- `SharedDemand` (src/distributed/shared_demand.rs).
-CREATE OR REPLACE FUNCTION tollgate_classes_1(name bytea, id bytea, ttl bigint, report bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
-DECLARE
-  LONGEST constant bigint := 60000000;
-  now bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
-BEGIN
-  -- A report that counts for much longer than any can is from before the clock has stepped back.
-  DELETE FROM tollgate_classes
-    WHERE store = name AND (until <= now OR until > now + 2 * LONGEST OR node = id AND cardinality(report) = 0);
-  IF cardinality(report) > 0 THEN
-    INSERT INTO tollgate_classes VALUES (name, id, now + least(ttl, LONGEST), now, report)
-      ON CONFLICT (store, node) DO UPDATE
-      SET until = excluded.until, reported = excluded.reported, classes = excluded.classes;
-  END IF;
-  RETURN ARRAY(
-    SELECT number FROM (
-      SELECT classes[at] AS class,
-        (array_agg(classes[at + 1] ORDER BY reported DESC))[1] AS parent,
-        (array_agg(classes[at + 2] ORDER BY reported DESC))[1] AS weight,
-        sum(classes[at + 3])::bigint AS heavy, sum(classes[at + 4])::bigint AS light, sum(classes[at + 5])::bigint AS millis
-      FROM tollgate_classes, generate_series(1, cardinality(classes), 6) AS at
-      WHERE store = name GROUP BY classes[at] ORDER BY classes[at] LIMIT 128
-    ) AS sums, unnest(ARRAY[class, parent, weight, heavy, light, millis]) WITH ORDINALITY AS one(number, place)
-    ORDER BY class, place);
-END $$;
-
--- Deletes the reports that ended, of all stores.
-CREATE OR REPLACE FUNCTION tollgate_sweep_classes_1() RETURNS bigint LANGUAGE sql AS $$
-  WITH gone AS (
-    DELETE FROM tollgate_classes WHERE until < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint RETURNING 1
-  )
-  SELECT count(*) FROM gone
 $$;

@@ -1,7 +1,7 @@
 //! A request of a node as arguments of the script.
 
 use redis::Cmd;
-use tollgate::distributed::LeaseRequest;
+use tollgate::distributed::{ClassClaims, LeaseRequest};
 
 /// The script of a store.
 pub(super) const SCRIPT: &str = include_str!("store.lua");
@@ -15,6 +15,9 @@ pub(super) fn add_arguments(command: &mut Cmd, ask: &LeaseRequest) {
     for number in
         [ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held]
     {
+        command.arg(number);
+    }
+    for number in ask.classes.iter().flat_map(ClassClaims::numbers) {
         command.arg(number);
     }
 }

@@ -125,7 +125,6 @@ impl RedisStore {
         Ok(Self {
             server: Arc::new(Server::new(topology)),
             script: Arc::new(Script::new(SCRIPT)),
-            class_script: Arc::new(Script::new(super::classes::SCRIPT)),
             key: format!("tollgate:{}", key(name)).into(),
             tally: Arc::default(),
             outage: Outage::Wait,

@@ -22,7 +22,6 @@
 //! |---|---|
 //! | `lib.rs` | the store: one key, its requests and their retries |
 //! | `ask.rs` | a request of a node as arguments of the script |
-//! | `classes.rs`, `classes.lua` | what the classes of limiters need on all nodes |
 //! | `connect.rs` | the ways to make a store |
 //! | `connection.rs` | the ways to connect: one server, a cluster, sentinels |
 //! | `key.rs` | the keys of stores in Redis |
@@ -42,7 +41,6 @@
 #![doc(test(attr(deny(warnings))))]
 
 mod ask;
-mod classes;
 mod connect;
 mod connection;
 mod key;
@@ -72,8 +70,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    ClassReport, LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Reporting, Store, StoreCounters, StoreError,
-    StoreSnapshot, Stores,
+    LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot, Stores,
 };
 
 /// How long an answer may take, unless the user sets another time.
@@ -149,7 +146,6 @@ struct Readme;
 pub struct RedisStore {
     server: Arc<Server>,
     script: Arc<Script>,
-    class_script: Arc<Script>,
     key: Arc<str>,
     tally: Arc<StoreCounters>,
     outage: Outage,
@@ -308,7 +304,7 @@ impl RedisStore {
             answered => answered,
         };
         let numbers: Vec<u64> = answered?;
-        Ok(LeaseGrant::from_numbers(&numbers))
+        Ok(LeaseGrant::from_numbers(&numbers, ask.classes.len()))
     }
 
     fn command(&self, verb: &str, script: &str, ask: &LeaseRequest) -> Cmd {
@@ -322,14 +318,6 @@ impl RedisStore {
 impl Store for RedisStore {
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(self.ask_once(ask))
-    }
-
-    fn shares_classes(&self) -> bool {
-        true
-    }
-
-    fn report(&self, report: ClassReport) -> Reporting<'_> {
-        Box::pin(async move { self.report_once(&report).await })
     }
 
     fn tally(&self) -> &StoreCounters {

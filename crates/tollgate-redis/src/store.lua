@@ -5,7 +5,9 @@
 --   q: amount period burst initial stepped [version]   (no version is version 0)
 --   s: level stamp part swept epoch busy was clock placed fill held nodes last_until last credit void, and from and to of
 --      each promise that was returned
---   node: number allowance until epoch granted promised queued_before part at last first since expected grace
+--   node: number allowance until epoch granted promised queued_before part at last grace, and class first since expected of
+--      each class that lacks tokens
+-- With classes there is field 'c': number parent weight lead seen of each class, class 0 first.
 --
 -- Every number is an integer below 2^53, where doubles are exact: tokens, or microseconds of the server's clock. A
 -- missing key means that the bucket is full and no node holds anything.
@@ -14,23 +16,48 @@ local key, node, asked = KEYS[1], ARGV[1], ARGV[5]
 local function exact(index) return math.min(tonumber(ARGV[index]), 2 ^ 53) end
 local number, leave, at_once = tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4] == '1'
 local EPOCH, IDLE, LONGEST, MAX_DEBT = 250000, 3600000000, 2 ^ 52, 2 ^ 52
-local HORIZON, LONGEST_HORIZON, GRACE, SLEEP, MOST_PLACES = 250000, 1000000, 100000, 2000000, 1000
+local HORIZON, LONGEST_HORIZON, GRACE, SLEEP, LOOK, MOST_PLACES = 250000, 1000000, 100000, 2000000, 5000, 1000
+local MOST_CLASSES, REMEMBERED, LEAST_REACH, MOST_LEAD, MAX_WEIGHT, MAX_DEPTH = 128, 2000000, 5000, 2 ^ 52, 1000000, 16
 local MOST_RETURNED, LAST, SLACK = 8, 2 ^ 52, 100
 local ttl, want, first, age = math.min(exact(6), LONGEST), exact(7), exact(8), math.min(exact(9), LONGEST)
 local useful, rtt, back, unused, its_last = exact(10), exact(11), exact(12), exact(13), exact(14)
 local rest, ahead, banked, allowance, minimum, keeps = exact(15), exact(16), exact(17), exact(18), exact(19), exact(20)
+-- The claims of each class. Without classes, all are those of class 0.
+local claims, has_classes = {}, #ARGV > 20
+local function claim(number, want, first, lack, age, useful)
+  local row = {number = number, want = want, first = first, lack = lack, age = age, useful = useful, at = 1, reach = 0, older = 0,
+    within = 0, part = 1, most = 2 ^ 53, given = 0}
+  claims[#claims + 1] = row
+  return row
+end
+for i = 21, #ARGV, 8 do
+  local row = claim(exact(i), exact(i + 3), exact(i + 4), exact(i + 5), math.min(exact(i + 6), LONGEST), exact(i + 7))
+  row.parent, row.weight = exact(i + 1), math.max(1, math.min(exact(i + 2), MAX_WEIGHT))
+end
+if not has_classes then claim(0, want, first, want, age, useful) end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- What the script writes. Only the level, epochs and `since` may be negative.
+-- What the script writes. Only the level, epochs, `since` and `seen` may be negative.
 local BUCKET = '^(%-?%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)([%d ]*)$'
-local NODE = '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+)$'
+local NODE = '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)([%-%d ]*)$'
+local PLACE, CLASS = ' (%d+) (%d+) (%-?%d+) (%d+)', '(%d+) (%d+) (%d+) (%d+) (%-?%d+)'
+-- Of a node only what the others need: when it was answered, its grace and its places.
+local OTHER = '^%d+ %d+ %d+ %-?%d+ %d+ %d+ %d+ %d+ (%d+) %d+ (%d+)(.*)$'
 
--- The numbers of a text, or nothing if the script has not written it.
+-- The numbers of a text, and what follows them as text: an empty list if the script has not written it.
 local function numbers(text, pattern)
   local list = {string.match(text or '', pattern)}
-  for index = 1, #list do list[index] = tonumber(list[index]) end
-  return unpack(list)
+  for index = 1, #list - 1 do list[index] = tonumber(list[index]) end
+  return list
+end
+
+local function places_of(text)
+  local all = {}
+  for class, first, since, expected in string.gmatch(text, PLACE) do
+    all[#all + 1] = {class = tonumber(class), first = tonumber(first), since = tonumber(since), expected = tonumber(expected)}
+  end
+  return all
 end
 
 -- `%d` takes half the time of `%.0f`, but has 32 bits where Redis was built for 32 bits.
@@ -59,8 +86,8 @@ local function foreign(field, count)
     ' was not written by a node, and is removed' .. (count > 1 and ' (' .. count .. ' such fields)' or ''))
 end
 
-local stored = redis.call('HMGET', key, 's', 'q', node)
-local quota, mine = asked, stored[3]
+local stored = redis.call('HMGET', key, 's', 'q', node, 'c')
+local quota, mine, was_mine, fields = asked, stored[3], stored[3], nil
 local amount, period, burst, initial, stepped, version = terms(asked)
 local level, stamp, part, swept, epoch, busy, was, clock, placed, fill = initial, now, 0, now, 0, 0, 0, 0, 0, 0
 local held, nodes, last_until, last, credit, void, returned = 0, 0, now, 0, 0, 0, {}
@@ -68,9 +95,12 @@ local held, nodes, last_until, last, credit, void, returned = 0, 0, now, 0, 0, 0
 local is_other, is_newer = false, false
 if stored[1] then
   level, stamp, part, swept, epoch, busy, was, clock, placed, fill, held, nodes, last_until,
-    last, credit, void = numbers(stored[1], BUCKET)
+    last, credit, void, returned = unpack(numbers(stored[1], BUCKET))
   if not level then return damaged('s') end
-  for from, to in string.gmatch(select(17, string.match(stored[1], BUCKET)), ' (%d+) (%d+)') do
+  if stored[4] and not string.match(stored[4], '^0 [%-%d ]+$') then return damaged('c') end
+  local runs = returned
+  returned = {}
+  for from, to in string.gmatch(runs, ' (%d+) (%d+)') do
     returned[#returned + 1] = {from = tonumber(from), to = tonumber(to)}
   end
   if stored[2] ~= asked then
@@ -84,13 +114,13 @@ if stored[1] then
   end
 end
 if mine then
-  local last = numbers(mine, NODE)
-  if not last then
+  fields = numbers(mine, NODE)
+  if not fields[1] then
     redis.call('HDEL', key, node)
     return foreign(node, 1)
   end
-  if number < last then
-    return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. text(last))
+  if number < fields[1] then
+    return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. text(fields[1]))
   end
 end
 
@@ -176,7 +206,7 @@ end
 -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
 -- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
 local is_due = nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept
-local all = nodes > 0 and (is_due or placed > 0) and redis.call('HGETALL', key) or {}
+local all = nodes > 0 and (is_due or placed > 0 or stored[4] or has_classes) and redis.call('HGETALL', key) or {}
 local gone = {}
 if is_due then
   local foreign_count, foreign_name = 0, nil
@@ -268,40 +298,182 @@ if is_newer then
 end
 
 local before, had, seen, granted, promised, queued_before, at = 0, 0, -1, 0, 0, 0, clock
-local progress, promised_last, has_first, since, expected, grace, until_ = 0, 0, 0, 0, 0, 0, now + ttl
+local progress, promised_last, grace, until_, own = 0, 0, 0, now + ttl, {}
 if mine then
   local _
-  before, had, _, seen, granted, promised, queued_before, progress, at, promised_last, has_first, since, expected,
-    grace = numbers(mine, NODE)
+  if mine ~= was_mine then fields = numbers(mine, NODE) end
+  before, had, _, seen, granted, promised, queued_before, progress, at, promised_last, grace, own = unpack(fields)
+  own = own ~= '' and places_of(own) or {}
 end
 local is_repeat = mine and number == before
 local others = held - had
 local reach = math.max(HORIZON, math.min(LONGEST_HORIZON, math.floor(rtt * 5 / 2)))
+local recent = 2 * reach
 
 local row, answer
 if not refused then
-  -- The places of other nodes, and those that are older than the first claim. A place further ahead than its longest sleep
-  -- is void: the clock was set back.
-  local count, all_first, older, oldest, oldest_first = 0, 0, 0, nil, 0
-  for i = 1, placed > 0 and #all or 0, 2 do
+  -- The classes of all nodes: those without a request for long are forgotten.
+  local classes = {}
+  for a, b, c, d, e in string.gmatch(stored[4] or '', CLASS) do
+    local class = {number = tonumber(a), parent = tonumber(b), weight = tonumber(c), lead = tonumber(d), seen = tonumber(e)}
+    classes[#classes + 1] = class
+  end
+  -- The place of a class in the list. A class that is not known has that of class 0.
+  local function class_at(number)
+    for index, class in ipairs(classes) do
+      if class.number == number then return index end
+    end
+    return 1
+  end
+  local function lead_of(number) return classes[1] and classes[class_at(number)].lead or 0 end
+  local weights
+  if stored[4] or has_classes then
+    -- Of each class, the weights of the classes in it of which some are `counted`, or have such classes in them, and 1 if it is
+    -- itself.
+    weights = function(counted)
+      local sums = {}
+      for index = 1, #classes do sums[index] = 0 end
+      for own = 1, #classes do
+        if counted(classes[own], own) then
+          local index, is_new = own, sums[own] == 0
+          sums[own] = sums[own] + 1
+          while index > 1 and is_new do
+            local class = classes[index]
+            index = class_at(class.parent)
+            is_new = sums[index] == 0
+            sums[index] = sums[index] + class.weight
+          end
+        end
+      end
+      return sums
+    end
+    if classes[1] then
+      local sums, known = weights(function(class) return clock - class.seen < REMEMBERED end), {}
+      for index, class in ipairs(classes) do
+        if index == 1 or sums[index] > 0 then known[#known + 1] = class end
+      end
+      classes = (known[2] or has_classes) and known or {}
+    elseif has_classes then
+      classes[1] = {number = 0, parent = 0, weight = 1, lead = 0, seen = -REMEMBERED}
+    end
+    -- A class in another class begins with the largest lead of its siblings there: a new name is no way around what they had.
+    for _, row in ipairs(has_classes and claims or {}) do
+      local index = class_at(row.number)
+      if classes[index].number ~= row.number then
+        local lead, oldest = 0, 2
+        for other, class in ipairs(classes) do
+          if row.parent ~= 0 and class.parent == row.parent then lead = math.max(lead, class.lead) end
+          if other > 1 and class.seen < classes[oldest].seen then oldest = other end
+        end
+        if #classes == MOST_CLASSES then table.remove(classes, oldest) end
+        index = #classes + 1
+        classes[index] = {number = row.number, lead = lead, seen = -REMEMBERED}
+      end
+      local class = classes[index]
+      class.parent, class.weight = row.parent, row.weight
+      if row.lack > 0 then class.seen = clock end
+    end
+    if classes[1] and not has_classes and want > 0 then classes[1].seen = clock end
+  end
+
+  -- The places of other nodes: the lead of the class, since when, and the tokens. And on how many nodes each class lacks tokens,
+  -- and on how many it will if the request is granted.
+  local list, all_first, lacking = {}, 0, {}
+  for index = 1, #classes do lacking[index] = 0 end
+  local function lacks(class) lacking[class_at(class)] = lacking[class_at(class)] + 1 end
+  for i = 1, (placed > 0 or classes[1]) and #all or 0, 2 do
     if #all[i] == 32 and all[i] ~= node and not gone[all[i]] then
-      local _, _, _, _, _, _, _, _, _, _, its, from, comes, late = numbers(all[i + 1], NODE)
-      if its > 0 and now <= comes + late and comes <= now + math.max(SLEEP, math.floor((now - from) / 2)) then
-        its, count = math.min(its, burst), count + 1
-        all_first = all_first + its
-        if from < now - age then older = older + its end
-        if not oldest or from < oldest or from == oldest and its > oldest_first then oldest, oldest_first = from, its end
+      local asked_at, late, places = string.match(all[i + 1], OTHER)
+      for _, place in ipairs(places ~= '' and places_of(places) or {}) do
+        -- A place further ahead than its longest sleep is void: the clock was set back.
+        local is_kept = place.first > 0 and now <= place.expected + tonumber(late)
+          and place.expected <= now + math.max(SLEEP, math.floor((now - place.since) / 2))
+        if classes[1] and (is_kept or clock - tonumber(asked_at) < recent) then lacks(place.class) end
+        if is_kept and placed > 0 then
+          local tokens = math.min(place.first, burst)
+          list[#list + 1] = {lead = lead_of(place.class), since = place.since, first = tokens}
+          all_first = all_first + tokens
+        end
       end
     end
   end
+  for _, row in ipairs(claims) do row.first, row.reach = math.min(row.first, burst), reach end
+  local now_weights, live_weights, share_of, least_lead
+  local live = 0
+  if classes[1] then
+    local stay, away = {}, {}
+    for index = 1, #classes do stay[index] = lacking[index] end
+    for _, row in ipairs(claims) do
+      row.at = class_at(row.number)
+      if row.lack > 0 then lacks(row.number) end
+      if row.lack > row.want then stay[row.at] = stay[row.at] + 1 end
+    end
+    now_weights = weights(function(_, index) return lacking[index] > 0 end)
+    live_weights = weights(function(class) return clock - class.seen < recent end)
+    -- While another class was there a moment ago and will lack none, it may be back at once.
+    for index, class in ipairs(classes) do
+      if clock - class.seen < recent then
+        live = live + 1
+        if stay[index] == 0 then away[#away + 1] = index end
+      end
+    end
+    for _, row in ipairs(claims) do
+      if away[2] or away[1] and away[1] ~= row.at then row.reach = math.min(row.reach, math.max(2 * rtt, LEAST_REACH)) end
+    end
+    for _, row in ipairs(claims) do reach = math.min(reach, row.reach) end
+    -- What is due to a class of all tokens, by these weights.
+    share_of = function(sums, index)
+      local share = 1 / math.max(1, sums[index])
+      for _ = 1, MAX_DEPTH do
+        if index == 1 then break end
+        local weight = classes[index].weight
+        index = class_at(classes[index].parent)
+        share = share * weight / math.max(1, sums[index])
+      end
+      return math.min(share, 1)
+    end
+    -- The smallest lead of a class that lacks tokens.
+    least_lead = function()
+      local least
+      for index, class in ipairs(classes) do
+        if lacking[index] > 0 then least = math.min(least or class.lead, class.lead) end
+      end
+      return least or 0
+    end
+  end
 
-  -- Records the tokens of all places, and up to how many tokens the bucket fills: those of the oldest place.
-  local function note_places(first, since)
-    placed, fill = all_first + first, first
-    if oldest and (first == 0 or oldest < since or oldest == since and oldest_first > first) then fill = oldest_first end
+  -- Records the tokens of all places, and up to how many tokens the bucket fills: those of the first place in order.
+  local function note_places(own)
+    local best, its_lead
+    placed, fill = all_first, 0
+    local function look(place, lead)
+      if not best or lead < its_lead
+        or lead == its_lead and (place.since < best.since or place.since == best.since and place.first > best.first)
+      then
+        best, its_lead = place, lead
+      end
+    end
+    for _, place in ipairs(list) do look(place, place.lead) end
+    for _, place in ipairs(own) do
+      if place.first > 0 then
+        placed = placed + place.first
+        look(place, lead_of(place.class))
+      end
+    end
+    if best then fill = best.first end
   end
   -- What was saved up for a node that has not come, or whose claim has left, is not there any more.
-  note_places(math.min(has_first, first), since)
+  local kept = {}
+  for _, place in ipairs(own) do
+    for _, row in ipairs(claims) do
+      if row.number == place.class then
+        local is_kept = place.first <= row.first or row.want == 0 and row.lack > 0
+        kept[#kept + 1] = is_kept and place or {class = place.class, first = row.first, since = place.since}
+        break
+      end
+    end
+  end
+  note_places(kept)
   cut(held)
   if mine and not is_repeat then
     -- Returned promises: the last ones are not promised any more; those that have later ones behind them can be promised anew.
@@ -322,39 +494,71 @@ if not refused then
     if level < 0 then credit = credit + back else level = level + back end
     cut(others + keeps)
   end
-  first = math.min(first, burst)
   local there = math.max(level, 0) + credit
+  for _, row in ipairs(claims) do
+    local lead, since = lead_of(row.number), now - row.age
+    for _, place in ipairs(list) do
+      if place.lead < lead or place.lead == lead and place.since < since then row.older = row.older + place.first end
+    end
+    row.within = at_once and 0 or minted_within(math.min(row.reach, row.useful))
+    if classes[1] then
+      -- So small a part that classes take turns several times within the horizon.
+      local tokens, nodes = there + minted_within(div(row.reach * 2, 5)), math.max(1, lacking[row.at])
+      local part = math.floor(tokens * share_of(now_weights, row.at) / nodes)
+      local ahead = math.max(0, lead - least_lead())
+      ahead = math.floor(ahead * share_of(live_weights, row.at) / 1000)
+      row.part = math.max(1, part)
+      if live > 1 then row.most = math.max(ahead <= math.max(part, row.first) and row.first or 0, part - div(ahead, nodes)) end
+    end
+  end
   if is_repeat then
     -- The answer was lost: repeat it.
     allowance = had
+    local rest = granted + promised
+    for _, row in ipairs(claims) do
+      row.given = math.min(row.want, rest)
+      rest = rest - row.given
+    end
   else
     if not mine then nodes, keeps = nodes + 1, 0 end
     -- The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
     local is_outdated = not at_once and is_other
-    -- `want`, or `first`, or nothing, of tokens from one source: those that are there in spite of a debt, returned ones that
-    -- come after all that the node still has, or those that are not promised yet.
-    local within = at_once and 0 or minted_within(math.min(reach, useful))
-    local minted, later = minted_number(), level + within
-    local function in_time(run) return math.max(0, math.min(run.to, minted + within) - run.from) end
-    local can = later
-    if level < 0 then
-      can = credit + math.max(0, later)
-      for _, run in ipairs(returned) do can = can + in_time(run) end
+    -- `want`, or `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt, returned
+    -- ones that come after all that the node still has, or those that are not promised yet.
+    local minted = minted_number()
+    local function in_time(run, within) return math.max(0, math.min(run.to, minted + within) - run.from) end
+    local function all_there(within)
+      if level >= 0 then return level + within end
+      local sum = credit + math.max(0, level + within)
+      for _, run in ipairs(returned) do sum = sum + in_time(run, within) end
+      return sum
     end
-    can = can - (at_once and all_first or older)
-    local function given_of(tokens)
-      local most = math.min(tokens, can)
-      if is_outdated then return 0 end
-      if want <= most then return want end
-      if first <= most and not at_once then return first end
-      return 0
+    local function give(source)
+      local sum = 0
+      for _, row in ipairs(claims) do
+        local can = math.min(source(row.within), all_there(row.within) - (at_once and all_first or row.older)) - sum
+        can = math.min(can, row.most)
+        row.given = 0
+        if is_outdated then
+          row.given = 0
+        elseif row.want <= can then
+          row.given = row.want
+        elseif row.first <= can and not at_once then
+          row.given = row.first
+        end
+        sum = sum + row.given
+      end
+      return sum
     end
-    local from_there, again = level < 0 and given_of(credit) or 0, nil
-    for _, run in ipairs(returned) do
-      if not again and run.from >= its_last - unused and given_of(in_time(run)) > 0 then again = run end
-    end
+    local from_there, again = level < 0 and give(function() return credit end) or 0, nil
     local given = from_there
-    if given == 0 then given = given_of(again and in_time(again) or later) end
+    for _, run in ipairs(returned) do
+      if given == 0 and run.from >= its_last - unused then
+        given = give(function(within) return in_time(run, within) end)
+        again = given > 0 and run or nil
+      end
+    end
+    if given == 0 then given = give(function(within) return level + within end) end
     local is_new = from_there == 0 and not again
     -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied.
     local half = math.floor(burst / 2)
@@ -394,33 +598,70 @@ if not refused then
       busy, epoch = 0, this
     end
     if want > 0 and not at_once and seen ~= epoch then busy, seen = busy + 1, epoch end
-    has_first, since, expected, grace = 0, 0, 0, 0
-  end
-  -- A node that gets nothing, and whose claims can still be served in time, gets a place.
-  local is_sent_away = granted + promised == 0 and first > 0
-  local wait = is_sent_away and time_to(first + older - level) or 0
-  if is_sent_away and not is_repeat and wait <= useful and not at_once and count < MOST_PLACES then
-    has_first, since = first, now - age
-    expected = now + math.max(0, math.min(wait - reach, math.max(SLEEP, math.floor(age / 2))))
     grace = math.max(GRACE, math.floor(math.min(rtt, LONGEST_HORIZON) * 5 / 4))
+    -- The classes were given tokens: the virtual time goes on to the smallest tag of those that lack some.
+    if classes[1] and given > 0 then
+      for _, row in ipairs(claims) do
+        local class = classes[row.at]
+        class.lead = math.min(class.lead + math.floor(row.given * 1000 / share_of(live_weights, row.at)), MOST_LEAD)
+      end
+      local least = least_lead()
+      for _, class in ipairs(classes) do class.lead = math.max(0, class.lead - least) end
+    end
   end
-  if has_first > 0 then until_ = math.max(until_, expected + grace) end
-  note_places(has_first, since)
+  -- A class that gets nothing, and whose claims can still be served in time, gets a place.
+  local in_vain, wait, places, given_rows = granted + promised == 0, nil, is_repeat and own or {}, {}
+  for _, row in ipairs(claims) do
+    local is_sent_away = row.given == 0 and row.first > 0 and (in_vain or has_classes)
+    local its_wait = is_sent_away and time_to(row.first + row.older - level) or 0
+    -- A class that is ahead of others looks again soon.
+    if is_sent_away and row.most < row.first then its_wait = math.max(its_wait, row.reach + LOOK) end
+    local sleep = math.max(0, math.min(its_wait - row.reach, math.max(SLEEP, math.floor(row.age / 2))))
+    if has_classes then
+      for _, number in ipairs({row.given, its_wait, sleep, row.part}) do given_rows[#given_rows + 1] = number end
+    end
+    if in_vain and its_wait > 0 then wait = math.min(wait or its_wait, its_wait) end
+    if not is_repeat and not at_once and row.lack > row.given then
+      local place = {class = row.number, first = 0, since = 0, expected = 0}
+      if row.want == 0 then
+        for index = #own, 1, -1 do
+          if own[index].class == row.number then place = own[index] end
+        end
+      elseif is_sent_away and its_wait <= row.useful and #list + #places < MOST_PLACES then
+        place.first, place.since, place.expected = row.first, now - row.age, now + sleep
+      end
+      if place.first > 0 or classes[1] then places[#places + 1] = place end
+    end
+  end
+  for _, place in ipairs(places) do
+    if place.first > 0 then until_ = math.max(until_, place.expected + grace) end
+  end
+  note_places(places)
 
   if leave then
     if mine then redis.call('HDEL', key, node) end
     held, nodes, allowance = others, nodes - 1, 0
   else
     held, last_until = others + allowance, math.max(last_until, until_)
-    row = text(number, allowance, until_, seen, granted, promised, queued_before, progress, at, promised_last, has_first,
-      since, expected, grace)
+    row = text(number, allowance, until_, seen, granted, promised, queued_before, progress, at, promised_last, grace)
+    for _, place in ipairs(places) do row = row .. ' ' .. text(place.class, place.first, place.since, place.expected) end
   end
   local parts = math.max(1, busy, was)
   -- One part more is left for a node that joins. A far node gets at least what is minted until its next answer.
   local span = math.max(div(reach * parts, parts + 1), math.min(rtt, reach))
   local its_part = math.max(1, div(there + minted_within(span), parts))
-  answer = {before, clock - at, granted, promised, queued_before, progress, wait, its_part, allowance, nodes,
+  answer = {before, clock - at, granted, promised, queued_before, progress, wait or 0, its_part, allowance, nodes,
     math.max(0, level) + credit, promised_last, clock}
+  for _, number in ipairs(given_rows) do answer[#answer + 1] = number end
+  local rows = {}
+  for index, class in ipairs(classes) do
+    rows[index] = text(class.number, class.parent, class.weight, class.lead, class.seen)
+  end
+  if rows[1] then
+    redis.call('HSET', key, 'c', table.concat(rows, ' '))
+  elseif stored[4] then
+    redis.call('HDEL', key, 'c')
+  end
 end
 
 local bucket = text(level, stamp, part, swept, epoch, busy, was, clock, placed, fill, held, nodes, last_until, last, credit, void)

@@ -4,7 +4,7 @@ use super::Part;
 use fastrand::Rng;
 use std::time::Duration;
 use tollgate::Quota;
-use tollgate::distributed::QuotaTerms;
+use tollgate::distributed::{LeaseRequest, QuotaTerms, SharedBucket};
 
 /// A day in microseconds.
 pub(crate) const DAY: i64 = 86_400_000_000;
@@ -12,8 +12,11 @@ pub(crate) const DAY: i64 = 86_400_000_000;
 /// The lengths of slots that are tried, in microseconds: on a busy machine longer ones.
 pub(crate) const SLOTS: [i64; 3] = [200_000, 800_000, 1_600_000];
 
-/// Within this time, in microseconds, a store looks for reports that have ended. Each step is longer.
+/// Within this time, in microseconds, a store need not look for leases that have ended. Each step is longer.
 const SWEEP: i64 = 250_000;
+
+/// By the store's own clock: for how many quarters of a slot a node is remembered.
+const LEASES: [i64; 2] = [9, 25];
 
 /// How far ahead a store promises tokens to a node next to it, in microseconds.
 const HORIZON: i64 = 250_000;
@@ -91,8 +94,8 @@ impl Clock {
             (Self::Chosen, 1..20) => random.u64(1..=5_000_000) >> random.u32(..8),
             (Self::Chosen, _) => 2_000_000,
             // No lease ends when a token comes, whether it began between two tokens or when one came.
-            (Self::Own { slot }, 0..20) => 9 * slot as u64 / 4,
-            (Self::Own { slot }, _) => 25 * slot as u64 / 4,
+            (Self::Own { slot }, 0..20) => (LEASES[0] * slot / 4) as u64,
+            (Self::Own { slot }, _) => (LEASES[1] * slot / 4) as u64,
         }
     }
 
@@ -111,10 +114,17 @@ impl Clock {
         }
     }
 
-    /// Returns the instant of the next request. `records` are those of the model.
-    pub(crate) fn next(self, random: &mut Rng, now: i64, records: &str) -> i64 {
-        match self {
-            Self::Chosen => {
+    /// Returns the instant of the next request to the model.
+    pub(crate) fn next(self, random: &mut Rng, now: i64, model: Option<&SharedBucket>) -> i64 {
+        match (self, model) {
+            (Self::Own { slot }, Some(model)) => {
+                if random.u32(..8) > 0 {
+                    return now;
+                }
+                let slots = if random.u32(..8) == 0 { 8 } else { random.i64(0..2) };
+                self.between_tokens(model, now + SWEEP.max(slots * slot), slot)
+            }
+            _ => {
                 now + match random.u32(..30) {
                     0 => -random.i64(0..3_000_000),
                     1 => random.i64(0..20_000_000_000),
@@ -123,28 +133,47 @@ impl Clock {
                     _ => random.i64(0..3_000),
                 }
             }
-            Self::Own { .. } if random.u32(..8) > 0 => now,
-            Self::Own { slot } => {
-                let numbers: Vec<i64> = records.split([' ', '\n']).filter_map(|word| word.parse().ok()).collect();
-                // The third line of a bucket's record: the level, the instant of the last request, and the progress then.
-                let third = records.lines().nth(2).unwrap_or_default();
-                let progress: Vec<i64> = third.split(' ').filter_map(|word| word.parse().ok()).collect();
-                let mut at = progress[1] + slot / 2 - progress[2] % slot;
-                let slots = if random.u32(..8) == 0 { 8 } else { random.i64(0..2) };
-                // Something may end at any instant of the records, or at the next time when the store looks for it.
-                let is_near = |at: i64, instant: i64| {
-                    [0, round_trip(slot) * 5 / 4, slot / 2, 3 * slot / 2]
-                        .iter()
-                        .any(|looks| (instant + looks - at).abs() <= 2 * self.slack())
-                };
-                let least = now + SWEEP.max(slots * slot);
-                while at < least || numbers.iter().any(|number| is_near(at, *number)) {
-                    at += slot;
-                }
-                at
-            }
         }
     }
+
+    /// The first instant from `at` on that is in the middle between two tokens, and at which nothing ends.
+    fn between_tokens(self, model: &SharedBucket, mut at: i64, slot: i64) -> i64 {
+        let record = String::from_utf8_lossy(&model.to_bytes()).into_owned();
+        let numbers: Vec<i64> = record.split([' ', '\n']).filter_map(|word| word.parse().ok()).collect();
+        // Something may end at any instant of the record, or at the next time when the store looks for it.
+        let is_near = |at: i64, instant: i64| {
+            [0, round_trip(slot) * 5 / 4, slot / 2, 3 * slot / 2]
+                .iter()
+                .any(|looks| (instant + looks - at).abs() <= 2 * self.slack())
+        };
+        // A lease that ends while the bucket is full moves the tokens after it, if the store looks for ended leases.
+        let is_between = |at: i64, ttl: i64| {
+            let [level, progress] = level_at(model, at, ttl);
+            let is_full = progress == 0 && level_at(model, at - slot / 4, ttl) == [level, 0];
+            is_full || (7 * slot / 16 + 1..=slot / 2).contains(&(progress % slot))
+        };
+        while numbers.iter().any(|number| is_near(at, *number))
+            || ![1, LEASES[1] * slot / 4].iter().all(|ttl| is_between(at, *ttl))
+        {
+            at += slot / 16;
+        }
+        at
+    }
+}
+
+/// The level of the model at an instant, and the progress towards the next token, after a request with this time to live.
+fn level_at(model: &SharedBucket, at: i64, ttl: i64) -> [i64; 2] {
+    let mut model = model.clone();
+    let record = model.to_bytes();
+    let terms = String::from_utf8_lossy(&record).lines().nth(1).and_then(QuotaTerms::from_text);
+    let mut look = LeaseRequest::new(97, 1, terms.expect("a record has a quota"));
+    (look.ttl, look.leave) = (ttl as u64, true);
+    model.answer(&look, at).expect("the model answers a request with its own quota");
+    // The third line of a record has the level, the instant of the last request, and the progress then.
+    let record = String::from_utf8_lossy(&model.to_bytes()).into_owned();
+    let bucket = record.lines().nth(2).unwrap_or_default();
+    let numbers: Vec<i64> = bucket.split(' ').filter_map(|word| word.parse().ok()).collect();
+    [numbers[0], numbers[2]]
 }
 
 /// A round trip whose horizon ends between two tokens, whether a lease ended a quarter of a slot before, or half of one. A place

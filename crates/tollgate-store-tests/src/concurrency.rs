@@ -6,9 +6,7 @@ use fastrand::Rng;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tollgate::Quota;
-use tollgate::distributed::{
-    ClassDemand, ClassReport, LeaseGrant, LeaseRequest, QuotaTerms, SharedDemand, Store, StoreError,
-};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms, Store, StoreError};
 
 const CLIENTS: usize = 8;
 const NODES: usize = 16;
@@ -59,22 +57,18 @@ async fn together(
     if sum != BURST {
         return Err(format!("{sum} tokens of a burst of {BURST} are granted"));
     }
-    if clients[0].shares_classes() { classes(&*clients[0]).await } else { Ok(()) }
+    Ok(())
 }
 
-/// Sends some requests of a node one after the other, each one twice, and reports its classes.
+/// Sends some requests of a node one after the other, each one twice.
 async fn one_node(clients: [Arc<dyn Store>; 2], node: u128, mut random: Rng) -> Result<Vec<Twice>, String> {
     let terms = QuotaTerms::of(&Quota::per_day(1).burst(BURST), 0).expect("the quota is valid");
     let mut answers = Vec::new();
     for number in 1..=3 {
         let mut request = LeaseRequest::new(node, number, terms);
         (request.want, request.first, request.ttl) = (random.u64(1..=4), 1, 3_600_000_000);
-        let (one, other) = tokio::join!(ask(&*clients[0], request), ask(&*clients[1], request));
+        let (one, other) = tokio::join!(ask(&*clients[0], request.clone()), ask(&*clients[1], request.clone()));
         answers.push((request, [one, other]));
-    }
-    if clients[0].shares_classes() {
-        let rows = vec![ClassDemand::from_numbers([1, 0, 1, 1, 0, 0]), ClassDemand::from_numbers([2, 1, 1, 0, 1, 3])];
-        report(&*clients[0], node, rows).await?;
     }
     Ok(answers)
 }
@@ -94,24 +88,11 @@ fn once<'a>(ask: &LeaseRequest, pair: &'a [Result<LeaseGrant, StoreError>; 2]) -
     Ok(one)
 }
 
-/// The reports of all nodes are added up, and a bounded number of classes is known.
-async fn classes(store: &dyn Store) -> Result<(), String> {
-    let nodes = NODES as u64;
-    let sums = [[1, 0, 1, nodes, 0, 0], [2, 1, 1, 0, nodes, 3 * nodes]].map(ClassDemand::from_numbers);
-    let found = report(store, 99, Vec::new()).await?;
-    if found != sums {
-        return Err(format!("the nodes have reported {sums:?} at the same time, and the store says {found:?}"));
-    }
-    let many: Vec<_> = (1..=200).map(|class| ClassDemand::from_numbers([class, 0, 1, 1, 0, 0])).collect();
-    let (found, most) = (report(store, 99, many).await?.len(), SharedDemand::MOST_CLASSES);
-    if found != most { Err(format!("of 200 classes {found} are known, not {most}")) } else { Ok(()) }
-}
-
 /// Sends a request. As a node does, repeats it while the store cannot be reached.
 async fn ask(store: &dyn Store, ask: LeaseRequest) -> Result<LeaseGrant, StoreError> {
     let mut failures = 0;
     loop {
-        match store.ask(ask).await {
+        match store.ask(ask.clone()).await {
             Err(StoreError::Unreachable(_) | StoreError::NotSent(_)) if failures < ATTEMPTS => {
                 failures += 1;
                 store.backoff(failures).await;
@@ -119,12 +100,4 @@ async fn ask(store: &dyn Store, ask: LeaseRequest) -> Result<LeaseGrant, StoreEr
             answer => return answer,
         }
     }
-}
-
-/// Reports classes for a minute. Returns the answer in the order of the classes.
-async fn report(store: &dyn Store, node: u128, rows: Vec<ClassDemand>) -> Result<Vec<ClassDemand>, String> {
-    let answer = store.report(ClassReport::new(node, 60_000_000, rows)).await;
-    let mut found = answer.map_err(|error| format!("a report gets the error `{error}`"))?;
-    found.sort_unstable_by_key(|row| row.class);
-    Ok(found)
 }

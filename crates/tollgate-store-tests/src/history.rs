@@ -5,7 +5,7 @@ use super::clock::{Clock, DAY};
 use super::requests::{Requests, answered, asked};
 use std::sync::Arc;
 use tokio::time::{Duration, Instant, sleep_until};
-use tollgate::distributed::{ClassDemand, LeaseGrant, LeaseRequest, SharedBucket, SharedDemand, Store, StoreError};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, SharedBucket, Store, StoreError};
 
 const BEGIN: i64 = 1_700_000_000_000_000;
 
@@ -73,9 +73,9 @@ pub(crate) async fn chosen(
     log.began += requests.random.i64(0..1 << 40);
     let mut now = log.began;
     for _ in 0..log.clock.requests() {
-        now = log.clock.next(&mut requests.random, now, "");
+        now = log.clock.next(&mut requests.random, now, None);
         let ask = requests.next(last(bucket.as_ref()));
-        let real = ask_at(name, ask, now as u64).await;
+        let real = ask_at(name, ask.clone(), now as u64).await;
         let mut kept = bucket.filter(|bucket| !bucket.is_forgotten(now)).unwrap_or(SharedBucket::new(ask.terms, now));
         if let Err(difference) = log.compare_grants(now, &ask, &real, kept.answer(&ask, now)) {
             return Err(log.failure(seed, difference));
@@ -112,48 +112,29 @@ async fn through_two_clients(
     // The keeper's node is not forgotten, nor is the bucket: a store need not do that at once. The bucket stays full, so it
     // does not matter how long it takes to connect.
     for client in &clients {
-        if client.ask(keeper).await.as_ref().is_err_and(is_lost) {
+        if client.ask(keeper.clone()).await.as_ref().is_err_and(is_lost) {
             return Ok(false);
         }
         let _ = bucket.answer(&keeper, BEGIN);
     }
-    let mut demand = SharedDemand::new();
     let mut began = None::<(Instant, Instant)>;
     let mut now = BEGIN;
     for number in 0..log.clock.requests() {
         let client = &clients[number as usize % 2];
-        let ask = if number == 0 { first } else { requests.next(last(Some(&bucket))) };
+        let ask = if number == 0 { first.clone() } else { requests.next(last(Some(&bucket))) };
         if let Some((_, received)) = began {
-            let records = [bucket.to_bytes(), demand.to_bytes()].concat();
-            now = log.clock.next(&mut requests.random, now, &String::from_utf8_lossy(&records));
+            now = log.clock.next(&mut requests.random, now, Some(&bucket));
             sleep_until(received + Duration::from_micros((now - BEGIN) as u64)).await;
         }
         let sent = Instant::now();
-        let real = client.ask(ask).await;
-        let mut reported = None;
-        if number % 4 == 3 && client.shares_classes() {
-            let report = requests.report();
-            reported = Some((report.clone(), client.report(report).await));
-        }
+        let real = client.ask(ask.clone()).await;
         let (first_sent, _) = *began.get_or_insert_with(|| (sent, Instant::now()));
-        let errors = [real.as_ref().err(), reported.as_ref().and_then(|(_, answer)| answer.as_ref().err())];
-        if errors.into_iter().flatten().any(is_lost)
+        if real.as_ref().is_err_and(is_lost)
             || first_sent.elapsed() > Duration::from_micros((now - BEGIN + log.clock.slack()) as u64)
         {
             return Ok(false);
         }
         log.compare_grants(now, &ask, &real, bucket.answer(&ask, now))?;
-        if let Some((report, real)) = reported {
-            let mut real = real.map_err(|error| format!("{report:?} gets the error `{error}`"))?;
-            let mut model = demand.report(&report, now);
-            let said = |rows: &mut Vec<ClassDemand>| {
-                rows.sort_unstable_by_key(|row| row.class);
-                ClassDemand::to_text(rows)
-            };
-            let text = ClassDemand::to_text(&report.classes);
-            let asked = format!("node: {}, reports: `{text}`, ttl: {}", report.node, report.ttl);
-            log.compare(now, &asked, &said(&mut real), &said(&mut model))?;
-        }
     }
     Ok(true)
 }

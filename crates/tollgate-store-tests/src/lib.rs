@@ -31,9 +31,9 @@ const NAMES: [&str; 6] = ["a", "A", "b", "a{b}", "a {b}", "a:b"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Part {
-    /// Random requests at chosen instants, compared to the microsecond: [`check_at`].
+    /// Random requests at chosen instants, some of them of classes, compared to the microsecond: [`check_at`].
     TimedHistory,
-    /// Random requests and reports of classes, by the store's own clock: [`check`].
+    /// Random requests, by the store's own clock: [`check`].
     History,
     /// Requests of many nodes at the same time: [`check`].
     Concurrency,

@@ -2,7 +2,7 @@
 
 use super::clock::Clock;
 use fastrand::Rng;
-use tollgate::distributed::{ClassDemand, ClassReport, LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
+use tollgate::distributed::{ClassClaims, LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
 
 const NODES: usize = 5;
 
@@ -19,6 +19,8 @@ pub(crate) struct Requests {
     last: [Option<LeaseRequest>; NODES],
     /// The nodes want few tokens of ten a second, and return promised ones.
     are_hasty: bool,
+    /// The nodes have classes.
+    have_classes: bool,
     /// Of how many requests one is of a node.
     one_of_node_in: u32,
 }
@@ -36,8 +38,9 @@ impl Requests {
             version: 0,
             callers: 0,
             numbers: [0; NODES],
-            last: [None; NODES],
+            last: [const { None }; NODES],
             are_hasty,
+            have_classes: seed % 4 == 1 && matches!(clock, Clock::Chosen),
             one_of_node_in: if seed % 3 == 0 { 8 } else { 1 },
         }
     }
@@ -62,7 +65,7 @@ impl Requests {
             return ask;
         }
         let node = random.usize(..NODES);
-        if let Some(last) = self.last[node].filter(|_| random.u32(..6) == 0) {
+        if let Some(last) = self.last[node].clone().filter(|_| random.u32(..6) == 0) {
             return last;
         }
         self.numbers[node] += 1;
@@ -103,24 +106,34 @@ impl Requests {
             (ask.back, ask.ahead, ask.minimum, ask.at_once, ask.leave) = (0, 0, 0, false, false);
             (ask.unused, ask.last, ask.rest) = (returns.u64(..3), last.saturating_sub(returns.u64(..12)), 1 << 40);
         }
-        self.last[node] = Some(ask);
+        if self.have_classes && !ask.at_once && !ask.leave && random.u32(..6) > 0 {
+            ask.classes = classes(random, &ask, most);
+            ask.want = ask.classes.iter().map(|row| row.want).sum();
+        }
+        self.last[node] = Some(ask.clone());
         ask
     }
+}
 
-    /// Returns a report of a node's classes. Of a class, all nodes report the same weight.
-    pub(crate) fn report(&mut self) -> ClassReport {
-        let random = &mut self.random;
-        let mut rows = Vec::new();
-        for class in 1..6_u64 {
-            if random.bool() {
-                continue;
-            }
-            let millis = if random.u32(..9) == 0 { u64::MAX } else { random.u64(..1_000) };
-            rows.push(ClassDemand::from_numbers([class, class / 2, 1 + class % 3, random.u64(..3), 1, millis]));
+/// The claims of some of many classes, of which some are in others, and of claims outside of all classes. Of a class, all nodes
+/// have the same weight most of the time.
+fn classes(random: &mut Rng, ask: &LeaseRequest, most: u64) -> Vec<ClassClaims> {
+    let all = if random.u32(..30) == 0 { 160 } else { 6 };
+    let rows = (0..all).filter_map(|class| {
+        if random.bool() {
+            return None;
         }
-        let ttl = if random.bool() { self.clock.ttl(random) } else { 60_000_000 };
-        ClassReport::new(random.u128(1..=NODES as u128), ttl, rows)
-    }
+        let weight = if random.u32(..20) == 0 { random.u64(..1 << 21) } else { 1 + class % 3 };
+        let [mut want, mut first, age] = [random.u64(..=most), 0, ask.age >> random.u32(..20)];
+        let lack = if random.u32(..4) == 0 { 0 } else { want + random.u64(..3) * random.u64(..=most) };
+        match random.u32(..4) {
+            0 => want = 0,
+            1 => (want, first) = (want.min(5), 1),
+            _ => first = random.u64(..=want),
+        }
+        Some(ClassClaims::from_numbers([class, class / 2, weight, want, first, lack, age, ask.useful]))
+    });
+    rows.collect()
 }
 
 /// A request as text: what is not 0 of it.

@@ -3,7 +3,7 @@
 use super::limits::Limits;
 use super::node::RareNode;
 use super::offer::{ClassId, NO_CLASS, Pick, ROOT};
-use super::tags::{MAX_TAG, RESTING, StartTag, Turn};
+use super::tags::{MAX_TAG, StartTag, Turn};
 use super::tree::Tree;
 use std::num::NonZeroU64;
 
@@ -108,10 +108,7 @@ impl Tree {
         let rare = self.rare_mut(parent);
         let by = std::mem::take(&mut rare.virtual_time);
         rare.largest -= by;
-        rare.by_tag.map(|turn| {
-            let resting = turn.start & RESTING;
-            Turn { start: (turn.start - resting).saturating_sub(by) | resting, ..turn }
-        });
+        rare.by_tag.map(|turn| Turn { start: turn.start.saturating_sub(by), ..turn });
         let mut child = rare.first_child;
         while child != NO_CLASS {
             let (node, rare) = (&mut self.nodes[child as usize], &mut self.rare[child as usize]);

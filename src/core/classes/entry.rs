@@ -68,10 +68,6 @@ pub(super) struct RareEntry {
     pub(super) weight: u64,
     /// How observers name a class that a user made, until it is removed.
     pub(super) label: Option<Arc<ClassLabel>>,
-    /// For how long claims have waited in the class so far, in nanoseconds, until the last of them left; and since when claims
-    /// wait now, if they do. Kept only if the quota is distributed.
-    pub(super) waited: u64,
-    pub(super) waits_since: u64,
 }
 
 impl ClassEntry {

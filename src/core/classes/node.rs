@@ -47,8 +47,6 @@ pub(super) struct RareNode {
     pub(super) ceiling: Option<Box<Ceiling>>,
     /// Only leaves have one.
     pub(super) floor: Option<Box<Floor>>,
-    /// A leaf that is served after all others.
-    pub(super) rests: bool,
     /// A leaf with a debt that is paid before its front claim.
     pub(super) owes: bool,
     /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Kept neither for the

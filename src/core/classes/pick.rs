@@ -7,24 +7,12 @@
 use super::floor::nanos;
 use super::node::{RareNode, RareSlots};
 use super::offer::{ClassId, Offer, Pick, ROOT};
-use super::tags::{RESTING, Turn};
+use super::tags::Turn;
 use super::tournament::{Entry, NOWHERE, Tournament};
 use super::tree::Tree;
 use std::num::NonZeroU64;
 
 impl Tree {
-    /// From now on the leaf `rests` or not: claims in leaves that rest are served when none waits in the others.
-    pub(crate) fn set_resting(&mut self, leaf: ClassId, rests: bool, now: u64) {
-        // While the limiter has no class, the root is its only leaf: no other is served before it.
-        if leaf == ROOT || std::mem::replace(&mut self.rare_mut(leaf).rests, rests) == rests {
-            return;
-        }
-        self.note_whether_bare(leaf);
-        if self.node(leaf).front.is_some() {
-            self.refresh_fully(leaf, now);
-        }
-    }
-
     /// The leaf that is served next, as of the instant up to which the offers were [refreshed](Self::refresh_due). `None` if
     /// no claim waits or ceilings hold all back. It binds nothing: each change below can make another leaf the next one.
     #[inline]
@@ -41,10 +29,6 @@ impl Tree {
                 Some(Pick { leaf: offer.leaf, tokens: offer.tokens.get(), by_floor: offer.is_by_floor() })
             }
         }
-    }
-
-    pub(crate) fn rests(&self, leaf: ClassId) -> bool {
-        self.rare(leaf).rests
     }
 
     /// The next installment of a leaf, by its weight.
@@ -257,7 +241,6 @@ impl Tree {
 
     /// Enters the offer of a class in its parent's tournaments. Returns the parent.
     fn enter_offer(&mut self, id: ClassId, offer: Option<Offer>) -> ClassId {
-        let rests = offer.is_some_and(|offer| self.rare(offer.leaf).rests);
         let node = &mut self.nodes[id as usize];
         let (parent, since) = (node.parent, node.since);
         let deadline = offer.and_then(|offer| offer.deadline()).map(|deadline| (deadline, since, id));
@@ -265,8 +248,7 @@ impl Tree {
             // Also if a ceiling has let the class go: no credit for the time in which it was held back.
             node.start.raise(self.rare[parent as usize].virtual_time);
             let span = self.rare[id as usize].weight.span(offer.tokens.get());
-            let start = if rests { node.start.tag | RESTING } else { node.start.tag };
-            Turn { start, span, since, class: id }
+            Turn { start: node.start.tag, span, since, class: id }
         });
         let RareSlots { mut by_deadline, .. } = self.rare[id as usize].slots;
         let RareNode { by_tag, by_deadline: deadlines, .. } = &mut self.rare[parent as usize];

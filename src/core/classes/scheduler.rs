@@ -20,6 +20,7 @@ use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::steps;
 use crate::core::supply::Supply;
+use std::collections::VecDeque;
 
 /// What the turns of a leaf are for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,6 +86,9 @@ pub(crate) struct Scheduler {
     /// In a limiter with a source of tokens, the leaf that is next stays so: tokens are requested and saved for it that could
     /// not be kept for others. Tokens of other quotas can all be kept.
     pub(crate) saves_for: Option<ClassId>,
+    /// In such a limiter, for which leaves the source gave how many tokens, in the order in which they come. These leaves are
+    /// served in this order, and the others by their shares.
+    pub(crate) turns: VecDeque<(ClassId, u64)>,
     /// The quotas with the levels that they would have if no divided claim had taken from them. Present while something is
     /// set aside.
     ///
@@ -107,6 +111,7 @@ impl Scheduler {
             debtors: Vec::new(),
             is_debtor: vec![false],
             saves_for: None,
+            turns: VecDeque::new(),
             shadow: None,
         }
     }
@@ -248,7 +253,8 @@ impl Scheduler {
     #[inline]
     pub(crate) fn pick(&self) -> Option<Pick> {
         let saves_for = self.saves_for.and_then(|leaf| self.tree.installment(leaf));
-        let pick = saves_for.or_else(|| self.tree.pick())?;
+        let in_turn = || self.turns.iter().find_map(|(leaf, _)| self.tree.installment(*leaf));
+        let pick = saves_for.or_else(in_turn).or_else(|| self.tree.pick())?;
         // A burst that has just become smaller may not have reached the leaf yet.
         Some(Pick { tokens: pick.tokens.min(self.tree.limits.burst), ..pick })
     }
@@ -296,6 +302,7 @@ impl Scheduler {
     pub(crate) fn pay(&mut self, pick: Pick, supply: &mut Supply, base: u64) -> Paid {
         let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
+        self.end_turn(pick);
         if !self.tree.is_divided(id) && self.tree.front(id) == tokens {
             self.note_taken(tokens, at);
             supply.claim(tokens);
@@ -312,6 +319,7 @@ impl Scheduler {
         let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
         if debt == 0 && !self.tree.is_divided(id) {
+            self.end_turn(pick);
             self.note_taken(tokens, at);
             supply.claim(tokens);
             self.tree.pay_claim(pick, next, at);
@@ -320,6 +328,27 @@ impl Scheduler {
             self.pay(pick, supply, base);
             self.advance(id, next, debt, at);
         }
+    }
+
+    /// Whether tokens are saved for a leaf that has no turn, while others have one.
+    pub(crate) fn is_out_of_turn(&self) -> bool {
+        let is_out = |saved: ClassId| self.turns.iter().all(|(leaf, _)| *leaf != saved);
+        !self.turns.is_empty() && self.saves_for.is_some_and(is_out)
+    }
+
+    /// What is served is taken from the turns of its leaf.
+    #[inline]
+    fn end_turn(&mut self, pick: Pick) {
+        if self.turns.is_empty() {
+            return;
+        }
+        let mut tokens = pick.tokens;
+        for (_, left) in self.turns.iter_mut().filter(|(leaf, _)| *leaf == pick.leaf) {
+            let taken = tokens.min(*left);
+            *left -= taken;
+            tokens -= taken;
+        }
+        self.turns.retain(|(_, left)| *left > 0);
     }
 
     /// Pays an installment that is a part of a claim, or of a debt.

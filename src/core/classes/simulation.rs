@@ -19,11 +19,8 @@ pub(crate) type Waiting = (u64, u64);
 /// An installment in its turn: the positions at which it begins and ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Installment {
-    pub(crate) leaf: ClassId,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Whether the in-flight cap lets it pass.
-    pub(crate) fits: bool,
 }
 
 pub(crate) struct Simulation {
@@ -54,9 +51,7 @@ impl Simulation {
         let mut queues = BTreeMap::new();
         let installments = std::iter::from_fn(move || {
             let now = self.supply.synced();
-            let (pick, start) = (self.scheduler.tree.pick()?, self.base);
-            let cost = self.scheduler.cost(pick.leaf);
-            let fits = !self.scheduler.is_last_installment(pick) || self.scheduler.fits(&self.supply, self.base, cost);
+            let (pick, start) = (self.scheduler.pick()?, self.base);
             self.base = self.base.wrapping_add(pick.tokens);
             if let Paid::Claim(granted) = self.scheduler.pay(pick, &mut self.supply, start) {
                 let queue = queues.entry(granted).or_insert_with(|| queue(granted).peekable());
@@ -64,7 +59,7 @@ impl Simulation {
                 let next = queue.peek().map(|(cost, _)| *cost);
                 self.scheduler.advance(granted, next, debt, now);
             }
-            Some(Installment { leaf: pick.leaf, start, end: self.base, fits })
+            Some(Installment { start, end: self.base })
         });
         installments.take(MAX_STEPS)
     }

@@ -317,7 +317,7 @@ impl Classes {
     }
 
     /// The root and all classes in it, the innermost last; without the classes of keys.
-    pub(super) fn all(&self) -> Vec<ClassId> {
+    pub(crate) fn all(&self) -> Vec<ClassId> {
         let mut found = vec![ROOT];
         let mut next = 0;
         while let Some(id) = found.get(next) {

@@ -20,9 +20,6 @@ pub(super) type Tag = u128;
 /// Beyond this the tags of siblings are set back, long before they overflow.
 pub(super) const MAX_TAG: Tag = 1 << 125;
 
-/// Added to the tag of a class with claims that are served after those of the others. All other tags are smaller.
-pub(super) const RESTING: Tag = 1 << 126;
-
 /// A weight, and how far one token moves the tag of a class that has it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weight {

@@ -18,7 +18,7 @@ use super::floor::{Floor, Rate};
 use super::limits::Limits;
 use super::node::{Node, RareNode, RareSlots};
 use super::offer::{ClassId, NO_CLASS, ROOT};
-use super::tags::{MAX_TAG, StartTag, Tag, Weight};
+use super::tags::{StartTag, Weight};
 use super::tournament::{NOWHERE, Tournament};
 use crate::Quota;
 use crate::core::steps;
@@ -221,7 +221,6 @@ impl Tree {
         (parent.front, parent.is_divided) = (None, false);
         let own = self.node_mut(own);
         (own.front, own.since, own.is_divided) = (front, since, is_divided);
-        self.rare_mut(leaf).rests = std::mem::take(&mut self.rare_mut(id).rests);
         self.rare_mut(leaf).owes = std::mem::take(&mut self.rare_mut(id).owes);
         self.note_whether_bare(leaf);
         self.note_whether_bare(id);
@@ -290,21 +289,6 @@ impl Tree {
         (node.unit, node.is_exact) = (weight.unit(), weight.is_exact());
         node.start.drop_carried();
         self.refresh(id, now);
-    }
-
-    /// Replaces the weight of a class, which may be many times what it was. How far the class was served ahead of its
-    /// siblings stays the same in tokens: otherwise a class would wait for as many times what it is ahead.
-    pub(crate) fn rescale_weight(&mut self, id: ClassId, weight: u64, now: u64) {
-        let (Node { parent, start, .. }, before) = (*self.node(id), self.weight(id));
-        let virtual_time = self.rare(parent).virtual_time;
-        if let Some(ahead) = start.tag.checked_sub(virtual_time) {
-            let rescaled = ahead.saturating_mul(before.into()) / Tag::from(weight);
-            let tag = virtual_time.saturating_add(rescaled).min(MAX_TAG);
-            self.node_mut(id).start = StartTag::at(tag);
-            let parent = self.rare_mut(parent);
-            parent.largest = parent.largest.max(tag);
-        }
-        self.set_weight(id, weight, now);
     }
 
     /// Sets the floor of a leaf; `quota` is checked and refilled by time.
@@ -397,6 +381,6 @@ impl Tree {
 
     pub(super) fn note_whether_bare(&mut self, id: ClassId) {
         let rare = self.rare(id);
-        self.node_mut(id).is_bare = rare.floor.is_none() && rare.ceiling.is_none() && !rare.rests;
+        self.node_mut(id).is_bare = rare.floor.is_none() && rare.ceiling.is_none();
     }
 }

@@ -311,14 +311,14 @@ impl State {
     ) {
         let number = self.take_number();
         let waiter = Waiter { waker, number, cost, debt_after: 0, child: child.map(Box::new) };
-        if self.role.has(Role::CLASSES) {
-            return self.enter_class(rovers, place, class, waiter);
-        }
-        rovers.claim(cost);
         if self.role.has(Role::SOURCE) {
             let since = self.supply.synced();
             self.supply.source_mut().into_iter().for_each(|source| source.note_wait(number, since));
         }
+        if self.role.has(Role::CLASSES) {
+            return self.enter_class(rovers, place, class, waiter);
+        }
+        rovers.claim(cost);
         self.queue.push(place, waiter);
     }
 

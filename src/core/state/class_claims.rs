@@ -3,7 +3,7 @@
 
 use super::class_joint::next_front;
 use super::{MAX_COST, Role, State, classes_in};
-use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, Pick, ROOT, Simulation, Waiting};
+use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, ROOT, Simulation, Waiting};
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConsumeError;
@@ -156,22 +156,11 @@ impl State {
         if is_blocked || is_awaited {
             return;
         }
-        if self.role.has(Role::SOURCE) && classes.scheduler.is_idle(leaf) {
-            classes.note_wait_begins(class, now);
-        }
+        let is_idle = self.role.has(Role::SOURCE) && classes.scheduler.is_idle(leaf);
         classes.scheduler.arrive(leaf, cost, now);
-        if self.role.has(Role::SOURCE) {
-            self.pass_resting(rovers);
-        }
-    }
-
-    /// A claim has arrived: if what is next rests, other claims come before it.
-    #[cold]
-    fn pass_resting(&mut self, rovers: &Rovers) {
-        let Some(classes) = self.classes() else { return };
-        let rests = |pick: Option<Pick>| pick.is_some_and(|pick| classes.scheduler.tree.rests(pick.leaf));
-        if rests(classes.scheduler.pick()) && !rests(classes.scheduler.tree.pick()) {
-            self.pass_stuck(rovers);
+        if is_idle {
+            // What was planned was planned for other classes.
+            self.supply.source_mut().into_iter().for_each(|source| source.lose());
         }
     }
 
@@ -225,6 +214,20 @@ impl State {
         let owner = classes.owner(leaf);
         let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
         queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.debt_after) })
+    }
+
+    /// The claims that wait in a class itself: their numbers, their costs, and the debts behind them.
+    pub(crate) fn claims_of(&self, class: ClassId) -> impl Iterator<Item = (u64, u64, u64)> {
+        let entry = self.classes().filter(|_| class != ROOT).map(|classes| classes.entry(class));
+        let queue = entry.map_or(&self.queue, |entry| &entry.queue);
+        queue.iter().map(|waiter| (waiter.number, waiter.cost, waiter.debt_after))
+    }
+
+    /// The number of the first claim that waits, in the limiter and in its classes.
+    pub(crate) fn first_waiting(&self) -> Option<u64> {
+        let classes = self.classes().into_iter().flat_map(|classes| classes.all());
+        let fronts = classes.chain([ROOT]).filter_map(|class| self.claims_of(class).next());
+        fronts.map(|(number, ..)| number).min()
     }
 
     /// The installments that come next, if the classes have neither floors nor ceilings.

@@ -208,9 +208,6 @@ impl State {
         let next = next_front(&self.queue, classes, class);
         classes.offer_joint(class, next.and_then(|(_, joint)| joint));
         let (leaf, next) = (classes.entry(class).leaf, next.map(|(cost, _)| cost));
-        if next.is_none() && self.role.has(Role::SOURCE) {
-            classes.note_wait_ends(class, self.supply.synced());
-        }
         (leaf, next)
     }
 

@@ -87,9 +87,6 @@ impl State {
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         let id = classes.insert(parent, child, share.weight, now);
         classes.set_share(id, share, now);
-        if has_external {
-            classes.apply_own_weights(now);
-        }
         Ok(id)
     }
 
@@ -112,9 +109,6 @@ impl State {
         let checked = tree.check(tree.parent(id), id, classes.entry(id).leaf, share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         classes.set_share(id, share, now);
-        if has_external {
-            classes.apply_own_weights(now);
-        }
         Ok(())
     }
 

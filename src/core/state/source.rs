@@ -84,10 +84,11 @@ impl State {
         }
     }
 
-    /// If no tokens are promised to the installment that is next, it holds back no other class.
+    /// If no tokens are promised to the installment that is next, or those of other classes come first, it holds back no other
+    /// class.
     pub(crate) fn pass_stuck(&mut self, rovers: &Rovers) {
         let is_stuck = self.supply.source().is_some_and(|(quota, _)| self.stuck_front(rovers, quota).is_some());
-        if let Some(classes) = self.classes_mut().filter(|_| is_stuck) {
+        if let Some(classes) = self.classes_mut().filter(|classes| is_stuck || classes.scheduler.is_out_of_turn()) {
             classes.scheduler.saves_for = None;
             self.supply.cut(self.in_service(rovers).map(|(_, end)| end));
         }

@@ -5,7 +5,7 @@ use super::view::Needs;
 use super::{LeaseRequest, Plan, RefillPlanner, TTL, View, Wanted};
 
 /// A node asks again when its last promised token is a round trip and this time away.
-const MARGIN: u64 = 5 * MILLIS;
+pub(crate) const MARGIN: u64 = 5 * MILLIS;
 
 impl RefillPlanner {
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
@@ -49,13 +49,12 @@ impl RefillPlanner {
         let pace = self.pace_at(view);
         let bank = self.bank_at(pace);
         let lead_time = self.round_trip + MARGIN;
-        let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(view.gate);
-        due = due.max(self.resumes_at()).max(self.retry_at);
-        let is_resting = self.resumes_at() > view.now;
-        let renewal = if is_resting { self.looks_again_at() } else { self.renews_at() };
-        let is_known = self.allowance > 0 || self.accounts.is_some() || view.keeps;
+        let runs_out = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(self.retry_at);
+        let mut due = view.class_due.unwrap_or(runs_out).max(view.gate);
+        let renewal = self.renews_at();
+        let is_known = self.allowance > 0 || view.keeps;
         let renews = is_known && renewal <= view.now || view.has_spares;
-        if due <= view.now || renews && view.gate <= view.now && !is_resting {
+        if due <= view.now || renews && view.gate <= view.now {
             let claims = waiting(self.share());
             if claims.want > 0 {
                 self.denies = false;
@@ -68,21 +67,24 @@ impl RefillPlanner {
             due = view.now.saturating_add(lead_time);
             self.low = Some(view.covered.wrapping_add(view.lack));
         }
+        if view.class_due.is_some() {
+            // The next claim may be of a class that lacks nothing so far, and asks at once.
+            self.low = Some(view.covered.wrapping_add(view.lack));
+        }
         if renews {
             return self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on);
         }
         Plan::Sleep(if is_known { due.min(renewal) } else { due })
     }
 
-    /// The plan while no caller waits: tokens for callers to come, and reports.
+    /// The plan while no caller waits: tokens for callers to come.
     fn choose_alone(&mut self, view: &View, counted_on: impl FnOnce() -> u64) -> Plan {
         let pace = self.pace_at(view);
         // A node that asks for more than it may keep waits before it asks again. Callers that wait then need fewer requests;
         // callers that do not would be denied meanwhile.
         let most = if self.denies { self.fair_allowance() } else { u64::MAX };
         let bank = self.bank_at(pace).min(most);
-        let report_at = self.reports_at(view);
-        if report_at <= view.now || view.has_too_much || view.has_spares {
+        if view.has_too_much || view.has_spares {
             return self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on);
         }
         let target = bank.min(self.allowance).max(self.minimum);
@@ -100,11 +102,11 @@ impl RefillPlanner {
         let least = u64::from(self.denies && view.banked > 0);
         let low = if is_low { 0 } else { low.max(least) };
         if self.allowance == 0 && !view.keeps {
-            return self.sleep(view, low, again.min(report_at));
+            return self.sleep(view, low, again);
         }
         let renewal = self.renews_at();
         if renewal > view.now {
-            return self.sleep(view, low, again.min(renewal).min(report_at));
+            return self.sleep(view, low, again.min(renewal));
         }
         if view.total == self.total && !view.is_waiting {
             self.leave(view)

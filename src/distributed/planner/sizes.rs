@@ -5,7 +5,7 @@ use crate::core::rovers::ahead;
 
 pub(super) const MILLIS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MILLIS;
-/// The least time in which classes share tokens, and after which the task looks again at a waiter without an instant.
+/// The least time after which the task looks again at a waiter without an instant.
 pub(super) const SHARE: u64 = 100 * MILLIS;
 /// The shortest time over which the pace is computed.
 const SHORTEST_PACE: u64 = 100 * MILLIS;
@@ -16,11 +16,10 @@ impl RefillPlanner {
         if self.acked == 0 {
             return 1;
         }
-        let of_classes = self.accounts.as_ref().and_then(|accounts| accounts.share());
-        of_classes.unwrap_or(self.part).max(1)
+        self.part.max(1)
     }
 
-    pub(crate) fn share_time(&self) -> u64 {
+    pub(super) fn share_time(&self) -> u64 {
         SHARE.max(4 * self.round_trip)
     }
 

@@ -4,6 +4,7 @@ use crate::distributed::LeaseRequest;
 
 /// The next action of the refill task.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(crate) enum Plan {
     Request(LeaseRequest),
     /// Sleep until this instant, in the limiter's nanoseconds, or until woken.
@@ -36,6 +37,8 @@ pub(crate) struct View {
     /// See [`RefillPlanner`](super::RefillPlanner).
     pub(crate) sent_away: Option<SentAway>,
     pub(crate) in_vain_for: u64,
+    /// With classes: when the first of those that lack tokens asks.
+    pub(crate) class_due: Option<u64>,
     /// What the front waiter is known by, if the promised tokens give it no instant at which it passes.
     pub(crate) stuck: Option<u64>,
 }

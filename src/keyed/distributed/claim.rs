@@ -226,7 +226,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
         }
         let ask = LeaseRequest { want, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
         let sent = Instant::now();
-        let answer = answered(store, ask).await;
+        let answer = answered(store, ask.clone()).await;
         let (now, took) = (map.time.now(), sent.elapsed().as_nanos() as u64);
         match answer {
             Ok(answer) => {

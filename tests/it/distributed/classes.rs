@@ -2,15 +2,11 @@
 
 use super::class_fleet::{Fleet, Node, POLICY};
 use super::nodes::millis;
-use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{
-    ClassReport, LeaseGrant, LeaseRequest, MemoryStore, Outage, Reporting, Store, StoreCounters, StoreError,
-};
+use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{Class, ConfigError, ConsumeError, JoinError, KeyedLimiter, Limiter, Quota, Share, join};
 
 /// The table of the issue: 4 to 1 within 2 %, over 2 and over 16 nodes.
@@ -265,109 +261,8 @@ async fn a_denied_call_of_a_class_finds_the_tokens_on_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_without_waiters_sends_no_reports_after_the_last() {
-    let fleet = Fleet::of_two();
-    let mut node = fleet.node(&[("pages", 60)]);
-    sleep(millis(1_000)).await;
-    node.tasks.abort_all();
-    sleep(millis(5_000)).await;
-    let asks = fleet.store.asks();
-    sleep(millis(60_000)).await;
-    assert!(fleet.store.asks() <= asks + 4, "{} and {asks}", fleet.store.asks());
-}
-
-/// A store that keeps the reports, and answers none of them while it hangs.
-#[derive(Clone, Debug, Default)]
-struct Reports(Arc<ReportsSeen>);
-
-#[derive(Debug, Default)]
-struct ReportsSeen {
-    store: MemoryStore,
-    seen: Mutex<Vec<ClassReport>>,
-    hangs: AtomicBool,
-    returns: AtomicUsize,
-}
-
-impl Store for Reports {
-    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
-        self.0.returns.fetch_add(usize::from(ask.leave), Relaxed);
-        self.0.store.ask(ask)
-    }
-
-    fn tally(&self) -> &StoreCounters {
-        self.0.store.tally()
-    }
-
-    fn shares_classes(&self) -> bool {
-        true
-    }
-
-    fn report(&self, report: ClassReport) -> Reporting<'_> {
-        if self.0.hangs.load(Relaxed) {
-            return Box::pin(std::future::pending());
-        }
-        self.0.seen.lock().unwrap().push(report.clone());
-        self.0.store.report(report)
-    }
-}
-
-/// A store that knows too many classes leaves out the last ones.
-#[tokio::test(start_paused = true)]
-async fn a_report_has_a_class_before_those_in_it() {
-    let store = Reports::default();
-    let quota = Quota::per_second(10).burst(10);
-    let limiter = Limiter::builder().quota(quota).distributed(store.clone()).classes().build().unwrap();
-    let outer = limiter.class("outer", Share::weight(1)).unwrap();
-    let inner = outer.class("inner", Share::weight(1)).unwrap();
-    let claims: Vec<_> = (0..4)
-        .map(|_| {
-            tokio::spawn({
-                let inner = inner.clone();
-                async move { inner.wait(9).await }
-            })
-        })
-        .collect();
-    sleep(millis(3_000)).await;
-    claims.iter().for_each(|claim| claim.abort());
-    let seen = store.0.seen.lock().unwrap();
-    let nested: Vec<_> = seen.iter().filter(|report| report.classes.len() == 2).collect();
-    assert!(
-        !nested.is_empty() && nested.iter().all(|report| report.classes[0].class == report.classes[1].parent),
-        "{seen:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_tokens_of_a_node_that_ends_do_not_wait_for_its_report() {
-    let store = Reports::default();
-    let quota = Quota::per_second(10).burst(10);
-    let limiter = Limiter::builder().quota(quota).distributed(store.clone()).classes().build().unwrap();
-    limiter.class("a", Share::weight(1)).unwrap().wait(1).await.unwrap();
-    store.0.hangs.store(true, Relaxed);
-    drop(limiter);
-    sleep(millis(10)).await;
-    assert_eq!(store.0.returns.load(Relaxed), 1);
-}
-
-/// A store as it was before there were reports.
-#[derive(Debug)]
-struct WithoutReports(MemoryStore);
-
-impl Store for WithoutReports {
-    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
-        self.0.ask(ask)
-    }
-
-    fn tally(&self) -> &StoreCounters {
-        self.0.tally()
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_classes_cannot_do_over_many_nodes_is_a_typed_error() {
     let quota = Quota::per_second(10);
-    let without = Limiter::builder().quota(quota).distributed(WithoutReports(MemoryStore::new())).classes().build();
-    assert_eq!(without.unwrap_err(), ConfigError::DistributedClasses);
     let limiter = Limiter::builder().quota(quota).distributed(MemoryStore::new()).classes().build().unwrap();
     let class = limiter.class("a", Share::weight(1)).unwrap();
     for (part, share) in [("floor", Share::weight(1).floor(quota)), ("ceiling", Share::weight(1).ceiling(quota))] {

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::time::{Instant, timeout};
 use tollgate::distributed::{
-    ClassDemand, ClassReport, LeaseGrant, LeaseRequest, MemoryStore, ReplyKind, Reporting, Store, StoreCounters,
-    StoreError,
+    ClassGrant, LeaseGrant, LeaseRequest, MemoryStore, ReplyKind, Store, StoreCounters, StoreError,
 };
-use tollgate::{Limiter, Quota, Share};
+use tollgate::{Limiter, Quota};
 
 /// What goes wrong in the first requests.
 #[derive(Clone, Copy, Debug)]
@@ -18,11 +17,9 @@ enum Damage {
     Panic,
     /// This number of the answer, in the order of the script, is another one.
     Number(usize, u64),
-    /// This number of each class in the answer to a report is another one.
-    ClassNumber(usize, u64),
 }
 
-/// A store that is damaged for so many requests or reports.
+/// A store that is damaged for so many requests.
 #[derive(Clone, Debug)]
 struct Damaged {
     store: MemoryStore,
@@ -45,32 +42,22 @@ impl Damaged {
 impl Store for Damaged {
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
+            let classes = ask.classes.len();
             let mut answer = self.store.ask(ask).await?;
             match self.damage {
                 Damage::Panic if self.is_damaged() => {
                     // Not `panic!`: the panic is intended, and its message would only clutter the output.
                     std::panic::resume_unwind(Box::new("a store that fails"));
                 }
-                Damage::Number(at, number) if self.is_damaged() => {
+                Damage::Number(at, number) if at < 13 + 4 * classes && self.is_damaged() => {
                     let LeaseGrant { before, age, now, promised, queued_before, phase, .. } = answer;
                     let LeaseGrant { wait, part, allowance, nodes, remaining, last, clock, .. } = answer;
-                    let mut numbers = [
-                        before,
-                        age,
-                        now,
-                        promised,
-                        queued_before,
-                        phase,
-                        wait,
-                        part,
-                        allowance,
-                        nodes,
-                        remaining,
-                        last,
-                        clock,
-                    ];
+                    let mut numbers = vec![before, age, now, promised, queued_before, phase, wait];
+                    numbers.extend([part, allowance, nodes, remaining, last, clock]);
+                    let row = |class: &ClassGrant| [class.given, class.wait, class.sleep, class.part];
+                    numbers.extend(answer.classes.iter().flat_map(row));
                     numbers[at] = number;
-                    answer = LeaseGrant::from_numbers(&numbers).unwrap();
+                    answer = LeaseGrant::from_numbers(&numbers, classes).unwrap();
                 }
                 _ => {}
             }
@@ -80,27 +67,6 @@ impl Store for Damaged {
 
     fn tally(&self) -> &StoreCounters {
         self.store.tally()
-    }
-
-    fn shares_classes(&self) -> bool {
-        true
-    }
-
-    fn report(&self, report: ClassReport) -> Reporting<'_> {
-        Box::pin(async move {
-            let mut classes = self.store.report(report).await?;
-            if let Damage::ClassNumber(at, number) = self.damage
-                && self.is_damaged()
-            {
-                for class in &mut classes {
-                    let &mut ClassDemand { class: own, parent, weight, heavy, light, millis, .. } = class;
-                    let mut numbers = [own, parent, weight, heavy, light, millis];
-                    numbers[at] = number;
-                    *class = ClassDemand::from_numbers(numbers);
-                }
-            }
-            Ok(classes)
-        })
     }
 }
 
@@ -125,27 +91,14 @@ async fn a_store_that_panics_is_asked_again_after_a_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn numbers_that_no_store_can_mean_are_errors_and_the_limiter_goes_on_after_them() {
-    for at in 0..13 {
+    for at in 0..17 {
         for number in [u64::MAX, 1 << 63, (1 << 53) + 1] {
             let damaged = Damaged::new(Damage::Number(at, number), 2);
             let store = damaged.store.clone();
-            let quota = Quota::per_second(1_000).burst(10);
-            let limiter = Limiter::builder().quota(quota).distributed(damaged).build().unwrap();
+            let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(damaged);
+            let limiter = if at < 13 { builder.build() } else { builder.classes().build() }.unwrap();
             consume_ten(&limiter, &format!("number {at} is {number}")).await;
             assert_eq!(store.snapshot().error_replies(ReplyKind::Damaged), 2, "number {at} is {number}");
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn classes_go_on_after_numbers_that_no_store_can_mean() {
-    for at in 0..6 {
-        for number in [u64::MAX, 1 << 63, 0] {
-            let store = Damaged::new(Damage::ClassNumber(at, number), 3);
-            let quota = Quota::per_second(1_000).burst(10);
-            let limiter = Limiter::builder().quota(quota).distributed(store).classes().build().unwrap();
-            let _other = limiter.class("other", Share::weight(1)).unwrap();
-            consume_ten(&limiter, &format!("number {at} of classes is {number}")).await;
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tollgate::distributed::{
     BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError,
 };
-use tollgate::{ConsumeError, Limiter, Quota, Share};
+use tollgate::{ConsumeError, Quota};
 use tollgate_postgres::{PostgresStore, pool};
 
 fn ask(node: u128, number: u64, want: u64) -> LeaseRequest {
@@ -24,7 +24,7 @@ fn ask(node: u128, number: u64, want: u64) -> LeaseRequest {
 async fn asked_again(store: &PostgresStore, ask: LeaseRequest) -> LeaseGrant {
     let again = async {
         loop {
-            match store.ask(ask).await {
+            match store.ask(ask.clone()).await {
                 Ok(grant) => return grant,
                 Err(error) => {
                     assert!(matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)), "{error:?}")
@@ -187,34 +187,6 @@ async fn a_claim_of_a_node_that_leaves_is_carried_out_twice_at_most() {
     }
     assert_eq!(store.ask(ask(1, 2, 0)).await.unwrap().remaining, 99 - 2 * 10);
     assert_eq!(store.server().opened, 0);
-}
-
-/// Another session holds the table of the reports, so a report takes longer than the requests meanwhile.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_report_costs_no_connection() {
-    let Some(server) = Server::start().await else { return };
-    let (proxy, port) = Proxy::before(server.port()).await;
-    let pool = pool(&format!("postgres://owner@127.0.0.1:{port}/postgres")).unwrap();
-    let store = PostgresStore::lazy(pool, "classes").unwrap().answer_timeout(FOR_EVER);
-    let quota = Quota::per_second(1_000).burst(100);
-    let limiter = Limiter::builder().quota(quota).distributed(store.clone()).classes().build().unwrap();
-    let class = limiter.class("pages", Share::weight(1)).unwrap();
-    let mut holder = tollgate_postgres::pool(&server.address()).unwrap().get().await.unwrap();
-    let lock = holder.transaction().await.unwrap();
-    lock.batch_execute("LOCK TABLE tollgate_classes").await.unwrap();
-    for _ in 0..20 {
-        let class = class.clone();
-        tokio::spawn(async move { while class.consume(1).await.is_ok() {} });
-    }
-    let requests = async {
-        while store.snapshot().round_trips < 30 {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(FOR_EVER, requests).await.expect("the requests stop");
-    let connections = proxy.connections.load(Relaxed);
-    assert!(connections <= 3, "{connections} connections");
-    limiter.close();
 }
 
 /// Another session that holds the lock of a store does not make connections pile up.

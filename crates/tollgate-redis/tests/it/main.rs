@@ -2,7 +2,6 @@
 
 #![cfg(all(feature = "cluster", feature = "sentinel"))]
 
-mod classes;
 mod cluster;
 mod conformance;
 mod failover;

@@ -66,7 +66,7 @@ fn eval(
     ask::add_arguments(&mut command, ask);
     command.arg(micros / 1_000_000).arg(micros % 1_000_000);
     let numbers: Vec<u64> = command.query(connection).map_err(|error| error.to_string())?;
-    Ok(LeaseGrant::from_numbers(&numbers).unwrap())
+    Ok(LeaseGrant::from_numbers(&numbers, ask.classes.len()).unwrap())
 }
 
 #[test]

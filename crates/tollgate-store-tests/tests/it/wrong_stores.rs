@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tollgate::distributed::{
-    ClassReport, LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms, Reporting, SharedBucket, SharedDemand, Store,
-    StoreCounters, StoreError,
+    LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms, SharedBucket, Store, StoreCounters, StoreError,
 };
 use tollgate_store_tests::{Failure, Part, check, check_at};
 
@@ -82,12 +81,8 @@ enum Fault {
     PhaseIsPeriod,
     /// Says that the next token was minted years ago.
     PhaseIsHuge,
-    /// Adds the reports of a node up.
-    AddsReports,
-    /// Counts reports for ever.
-    KeepsReports,
-    /// Answers with what the node itself has reported.
-    EchoesReports,
+    /// Forgets what the classes were given.
+    ForgetsLeads,
 }
 
 /// What the network does to requests to the stores.
@@ -104,7 +99,6 @@ struct Network {
 struct Server {
     fault: Fault,
     records: Mutex<HashMap<String, Vec<u8>>>,
-    demand: Mutex<HashMap<String, Vec<u8>>>,
     cache: Mutex<HashMap<(String, u128), u64>>,
     began: Instant,
     network: Network,
@@ -142,7 +136,7 @@ impl Store for RecordStore {
                 if self.server.fault == Fault::StepsBack {
                     now -= now / 1_000_000 % 2 * 1_000_000;
                 }
-                let (record, answer) = self.server.answer(&self.name, read.as_deref(), ask, now);
+                let (record, answer) = self.server.answer(&self.name, read.as_deref(), ask.clone(), now);
                 // Other requests come here.
                 yield_now().await;
                 let mut records = self.server.records.lock().unwrap();
@@ -152,37 +146,6 @@ impl Store for RecordStore {
                         return Err(StoreError::Unreachable("the answer is lost".to_owned()));
                     }
                     return answer;
-                }
-            }
-        })
-    }
-
-    fn shares_classes(&self) -> bool {
-        true
-    }
-
-    fn report(&self, mut report: ClassReport) -> Reporting<'_> {
-        Box::pin(async move {
-            loop {
-                let read = self.server.demand.lock().unwrap().get(&self.name).cloned();
-                let now = 1_700_000_000_000_000 + self.server.began.elapsed().as_micros() as i64;
-                let mut demand = read.as_deref().map_or(Ok(SharedDemand::new()), SharedDemand::from_bytes)?;
-                match self.server.fault {
-                    // As if each report came from another node.
-                    Fault::AddsReports => report.node += (read.as_ref().map_or(0, Vec::len) as u128) << 64,
-                    Fault::KeepsReports => report.ttl = 60_000_000,
-                    _ => {}
-                }
-                let mut answer = demand.report(&report, now);
-                if self.server.fault == Fault::EchoesReports {
-                    answer = report.classes.clone();
-                }
-                // Other reports come here.
-                yield_now().await;
-                let mut records = self.server.demand.lock().unwrap();
-                if records.get(&self.name) == read.as_ref() || self.server.fault == Fault::LosesUpdates {
-                    records.insert(self.name.clone(), demand.to_bytes());
-                    return Ok(answer);
                 }
             }
         })
@@ -206,8 +169,8 @@ fn edit(record: &[u8], change: impl FnOnce(&mut Vec<i64>)) -> Vec<u8> {
 /// Changes or drops the nodes of a record, each a line of words.
 fn edit_nodes(record: &[u8], mut keep: impl FnMut(&mut Vec<String>) -> bool) -> Vec<u8> {
     let text = std::str::from_utf8(record).unwrap();
-    let mut edited: String = text.lines().take(3).map(|line| format!("{line}\n")).collect();
-    for line in text.lines().skip(3) {
+    let mut edited: String = text.lines().take(4).map(|line| format!("{line}\n")).collect();
+    for line in text.lines().skip(4) {
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         if keep(&mut words) {
             edited += &(words.join(" ") + "\n");
@@ -242,7 +205,7 @@ impl Server {
         mut ask: LeaseRequest,
         mut now: i64,
     ) -> (Vec<u8>, Result<LeaseGrant, StoreError>) {
-        let sent = ask;
+        let sent = ask.clone();
         let mut read = read.map(<[u8]>::to_vec);
         match (self.fault, &mut read) {
             (Fault::ForgetsDebt, Some(record)) => *record = edit(record, |numbers| numbers[0] = numbers[0].max(0)),
@@ -305,7 +268,7 @@ impl Server {
                 });
             }
             if self.fault == Fault::LooksFromTheFirstClaim
-                && let Some(read) = read.filter(|read| read.iter().filter(|byte| **byte == b'\n').count() == 3)
+                && let Some(read) = read.filter(|read| read.iter().filter(|byte| **byte == b'\n').count() == 4)
             {
                 let mut swept = 0;
                 edit(&read, |numbers| swept = numbers[3]);
@@ -319,9 +282,16 @@ impl Server {
                 Fault::GrantsInDebt if ask.at_once && before < 0 => grant.now = ask.want,
                 Fault::KnowsNoWait => grant.wait = 0,
                 Fault::ForgetsReturns => record = edit(&record, |numbers| numbers.truncate(15)),
+                Fault::ForgetsLeads => {
+                    let mut lines: Vec<String> =
+                        std::str::from_utf8(&record).unwrap().lines().map(str::to_owned).collect();
+                    let lead = |(at, word)| if at % 5 == 3 { "0" } else { word };
+                    lines[3] = lines[3].split(' ').enumerate().map(lead).collect::<Vec<_>>().join(" ");
+                    record = (lines.join("\n") + "\n").into_bytes();
+                }
                 Fault::ForgetsPlaces => {
                     record = edit_nodes(&record, |words| {
-                        words[11] = "0".to_owned();
+                        words.truncate(12);
                         true
                     });
                 }
@@ -353,7 +323,6 @@ impl Wrong {
         Self(Arc::new(Server {
             fault,
             records: Mutex::default(),
-            demand: Mutex::default(),
             cache: Mutex::default(),
             began: Instant::now(),
             network,
@@ -467,9 +436,7 @@ async fn each_wrong_store_is_named() {
         (PhaseIsHuge, Some(History), true),
         (OwesTooMuch, Some(History), true),
         (PromisesTooMuch, Some(History), true),
-        (AddsReports, Some(History), false),
-        (KeepsReports, Some(History), false),
-        (EchoesReports, Some(History), false),
+        (ForgetsLeads, None, true),
     ] {
         let results = [Wrong::new(fault).check().await, Wrong::new(fault).check_at().await];
         println!("{fault:?}: {results:#?}\n");

@@ -1,0 +1,68 @@
+//! The places of nodes that were sent away: advice, not tokens.
+
+use super::{SharedBucket, longest_sleep};
+use crate::distributed::LeaseRequest;
+
+/// A class that lacks tokens on a node, and its place there, if it was sent away: advice, not tokens. While the node is
+/// expected, claims that come after it leave `first` tokens for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::distributed) struct Place {
+    pub(in crate::distributed) class: i64,
+    /// 0 if the class has no place.
+    pub(in crate::distributed) first: i64,
+    /// When the first claim arrived, and when the node comes again.
+    pub(in crate::distributed) since: i64,
+    pub(in crate::distributed) expected: i64,
+}
+
+impl Place {
+    /// Whether the node is expected. A place further ahead than its longest sleep is void: the clock was set back.
+    pub(super) fn is_kept(&self, now: i64, grace: i64) -> bool {
+        let longest = longest_sleep(now - self.since);
+        self.first > 0 && now <= self.expected + grace && self.expected <= now + longest
+    }
+}
+
+/// The places of other nodes, in the order in which they are served: by the lead of the class, by age, and of one age the
+/// largest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    /// The lead, since when, and less than 0: the tokens.
+    pub(super) list: Vec<(i64, i64, i64)>,
+    /// The tokens of all of them.
+    pub(super) all: i64,
+}
+
+impl Places {
+    /// The tokens of those before a claim.
+    pub(super) fn before(&self, lead: i64, since: i64) -> i64 {
+        self.list.iter().filter(|place| (place.0, place.1) < (lead, since)).map(|place| -place.2).sum()
+    }
+}
+
+impl SharedBucket {
+    /// The places of all nodes but the one that asks.
+    pub(super) fn places(&self, ask: &LeaseRequest, now: i64) -> Places {
+        let mut places = Places::default();
+        if self.placed == 0 {
+            return places;
+        }
+        for (_, node) in self.nodes.iter().filter(|(id, _)| **id != ask.node) {
+            for place in node.places.iter().filter(|place| place.is_kept(now, node.grace)) {
+                let first = place.first.min(self.terms.burst as i64);
+                places.all += first;
+                places.list.push((self.lead_of(place.class), place.since, -first));
+            }
+        }
+        places
+    }
+
+    /// Records the tokens of all places, and up to how many tokens the bucket fills: while the first place in order lacks more
+    /// than the allowances leave, they come on top of these.
+    pub(super) fn note_places(&mut self, own: &[Place], others: &Places) {
+        let own = own.iter().filter(|place| place.first > 0);
+        let own: Vec<_> = own.map(|place| (self.lead_of(place.class), place.since, -place.first)).collect();
+        self.placed = others.all - own.iter().map(|place| place.2).sum::<i64>();
+        self.fill = others.list.iter().chain(&own).min().map_or(0, |place| -place.2);
+    }
+}
