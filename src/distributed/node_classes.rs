@@ -1,8 +1,9 @@
 //! The classes of a node: what they request, and in which order they are served what the store gives them.
 //!
-//! The store gives tokens to classes, and the node serves its classes in that order: their *turns*. So the tokens of a claim
-//! are those that were promised for it, in one piece. A class that was served tokens of another one has a *debt*, which it
-//! requests too; so each class pays for what it is served. Tokens for which no class has a turn are shared by weight.
+//! The store gives tokens to classes, and the node serves its classes in that order: their *turns*. Of one answer, classes with
+//! fewer tokens for their weight come first. So the tokens of a claim are those that were promised for it, in one piece. A class
+//! that was served tokens of another one has a *debt*, which it requests too; so each class pays for what it is served. Tokens
+//! for which no class has a turn are shared by weight.
 
 use super::planner::{LEAST_SLEEP, MARGIN};
 use super::{ClassClaims, LeaseGrant, LeaseRequest, Leases, RefillPlanner, View, Wanted};
