@@ -1,9 +1,8 @@
 //! The classes of a node: what they request, and in which order they are served what the store gives them.
 //!
-//! The store gives tokens to classes, and the node serves its classes in that order: their *turns*. Of one answer, classes with
-//! fewer tokens for their weight come first. So the tokens of a claim are those that were promised for it, in one piece. A class
-//! that was served tokens of another one has a *debt*, which it requests too; so each class pays for what it is served. Tokens
-//! for which no class has a turn are shared by weight.
+//! The store gives tokens to classes, and the node serves its classes in that order: their *turns*. So the tokens of a claim
+//! are those that were promised for it, in one piece. A class that was served tokens of another one has a *debt*, which it
+//! requests too; so each class pays for what it is served. Tokens for which no class has a turn are shared by weight.
 
 use super::planner::{LEAST_SLEEP, MARGIN};
 use super::{ClassClaims, LeaseGrant, LeaseRequest, Leases, RefillPlanner, View, Wanted};
@@ -235,9 +234,7 @@ impl State {
     ) {
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
         if let Some(classes) = &mut planner.classes {
-            let mut rows: Vec<_> = ask.classes.iter().zip(&answer.classes).collect();
-            rows.sort_by_key(|(row, grant)| (u128::from(grant.given) << 64) / u128::from(row.weight.max(1)));
-            for (row, grant) in rows {
+            for (row, grant) in ask.classes.iter().zip(&answer.classes) {
                 classes.give(row.class, grant.given);
                 let class = classes.known.entry(row.class).or_default();
                 class.part = grant.part.max(1);
