@@ -61,7 +61,7 @@ pub(crate) struct WallTime(u64);
 
 impl WallTime {
     pub(crate) fn of(time: SystemTime) -> Self {
-        Self(crate::clock::nanos_of_wall(time))
+        Self(crate::clock::time::nanos_of_wall(time))
     }
 
     pub(crate) fn time(self) -> SystemTime {

@@ -4,7 +4,7 @@
 
 use super::refill::ClockPanicked;
 use super::{LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Store, StoreError, answered};
-use crate::clock::RETRY;
+use crate::clock::time::RETRY;
 use crate::core::Core;
 use crate::core::alarm::Alarm;
 use crate::core::source::RequestTask;
