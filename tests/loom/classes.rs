@@ -94,6 +94,35 @@ fn removal_with_waiters_against_service() {
     });
 }
 
+/// A class with a class in it is removed while another class is made in it and a claim arrives there: either none is made,
+/// or it is removed too. All claims are turned away.
+///
+/// Plant `class_made_meanwhile_stays`.
+#[test]
+fn removal_in_steps_against_a_new_class() {
+    explore(|race| {
+        let limiter = divided(1);
+        let outer = class(&limiter, "outer");
+        let inner = outer.class("inner", Share::weight(1)).unwrap();
+        let mut removed = waiting(&inner, 1);
+        let other = outer.clone();
+        let remove = race.actor(move || other.remove());
+        let add = race.actor(move || {
+            let added = outer.class("added", Share::weight(1)).ok()?;
+            let mut claim = task::spawn(added.consume_owned(1));
+            claim.poll().is_pending().then_some(claim)
+        });
+        remove.join().unwrap();
+        let mut entered = add.join().unwrap();
+        for claim in [&mut removed].into_iter().chain(entered.as_mut()) {
+            assert!(claim.is_woken() && matches!(claim.poll(), Poll::Ready(Err(_))), "turned away");
+        }
+        limiter.replenish(1);
+        assert_eq!(drain(&limiter), 1);
+        assert!(limiter.class("outer", Share::weight(1)).is_ok(), "its name is free");
+    });
+}
+
 /// A ceiling is lifted while its class claims: the claim is granted at once or waits, and is served when the ceiling is
 /// gone.
 ///

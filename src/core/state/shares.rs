@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// The most classes of a limiter with a source of tokens: each request tells the source which classes need some.
 const MOST_SHARED: usize = 64;
 
-/// How many classes are removed while the lock is held.
-const REMOVED_AT_ONCE: usize = 256;
+/// How many classes are removed while the lock is held: under loom one, so that models see what happens in between.
+const REMOVED_AT_ONCE: usize = if cfg!(tollgate_loom) { 1 } else { 256 };
 
 /// The share of a class as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
