@@ -361,7 +361,10 @@ impl Classes {
         let (leaf, children) = (self.entry(id).leaf, std::mem::take(&mut self.rare_mut(id).retained));
         let known: usize = children.values().map(Retained::count).sum();
         let children = children.into_iter().map(|(name, retained)| (name, retained.without_tag())).collect();
-        let Some(retained) = self.scheduler.tree.retained(id, leaf, children, now) else {
+        // No class is made in a removed one, so none takes over what its last keys leave.
+        let can_return = !self.entry(parent).is_removed;
+        let retained = self.scheduler.tree.retained(id, leaf, children, now).filter(|_| can_return);
+        let Some(retained) = retained else {
             self.retained -= known;
             return;
         };

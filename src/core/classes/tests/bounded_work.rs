@@ -4,7 +4,7 @@ use crate::core::classes::limits::Limits;
 use crate::core::classes::simulation::{MAX_STEPS, MOST_SIMULATED};
 use crate::core::classes::table::MOST_RETAINED;
 use crate::core::classes::tree::Tree;
-use crate::core::classes::{ROOT, tags};
+use crate::core::classes::{KeyName, ROOT, tags};
 use crate::core::state::ServeResult;
 use crate::core::steps;
 use crate::core::wakes::Wakes;
@@ -187,6 +187,23 @@ fn what_removed_classes_leave_does_not_pile_up() {
         clock.advance(Duration::from_millis(10));
     }
     assert!(retained() < Some(30), "{:?}, although after 50 ms a ceiling is full again", retained());
+}
+
+/// A key is gone while another one still waits below the class that was removed: no class takes over what it leaves.
+#[test]
+fn what_a_key_of_a_removed_class_leaves_is_not_kept() {
+    let (limiter, _) = limiter(hundred());
+    let _outer = limiter.class("outer", Share::weight(1)).expect("free");
+    let mut state = limiter.core().state.lock();
+    let classes = state.classes_mut().expect("built with classes");
+    let keys = [1, 2].map(|hash| classes.join_key(2, KeyName { limiter: 0, hash }, 1, 0));
+    keys.iter().for_each(|key| classes.scheduler.tree.set_front(*key, Some(5), 0));
+    let pick = classes.scheduler.tree.pick().expect("two wait");
+    classes.scheduler.tree.pay_claim(pick, None, 0);
+    classes.unlist(2, 0);
+    let kept = classes.retained();
+    classes.leave_key(pick.leaf, 0);
+    assert_eq!(classes.retained(), kept);
 }
 
 const NAMES: u64 = 200_000;
