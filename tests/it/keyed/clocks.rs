@@ -169,6 +169,21 @@ fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_its_parent(
     assert!(own.is_woken() && own.poll().is_ready());
 }
 
+/// The actual cost of a grant counts for its key and in the parent limiter, or for neither.
+#[test]
+fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere() {
+    for (readings, actual) in (0..9).flat_map(|readings| [(readings, 1), (readings, 8)]) {
+        let clock = ManualClock::new();
+        let above = Limiter::builder().quota(Quota::per_second(9)).clock(Failing(clock.clone())).build().unwrap();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).clock(Failing(clock));
+        let keyed: KeyedLimiter<&str> = builder.parent(&above).build().unwrap();
+        let mut grant = keyed.try_acquire(&"a", 4).unwrap();
+        let cost = if while_failing(readings, || grant.settle(&"a", actual)) { 4 } else { actual };
+        let (key, parent) = (keyed.available(&"a"), above.available());
+        assert_eq!((grant.cost(), key, parent), (cost, 9 - cost, 9 - cost), "after {readings}");
+    }
+}
+
 /// The waiters of all keys learn that the limiter is closed.
 #[test]
 fn a_clock_that_fails_while_a_limiter_is_closed_leaves_no_waiter_behind() {

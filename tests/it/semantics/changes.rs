@@ -7,6 +7,18 @@ use tokio::time::Instant;
 use tokio_test::assert_ready_err;
 use tollgate::ConsumeError;
 
+#[test]
+fn set_quota_to_a_burst_that_is_just_full_keeps_the_tokens_of_this_nanosecond() {
+    let quota = Quota::new(3, 10 * NANO).burst(5).initial(4);
+    let fixture = Fixture::new(quota);
+    // A token and two tenths: the last token and the fraction came in the fourth nanosecond.
+    fixture.pass(4 * NANO);
+    fixture.limiter.set_quota(0, quota).unwrap();
+    let _grant = fixture.take(5);
+    fixture.pass(3 * NANO);
+    assert_eq!(fixture.limiter.available(), 1);
+}
+
 /// The speed at which the larger bucket was emptied must not cost the smaller one tokens: with so few tokens every call
 /// reads the clock.
 #[test]

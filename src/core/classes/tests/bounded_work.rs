@@ -105,6 +105,23 @@ fn a_limiter_that_was_closed_does_not_look_at_its_classes_again() {
 }
 
 #[test]
+fn a_limiter_that_was_closed_looks_at_its_classes_in_steps_up_to_the_last_one() {
+    let (limiter, _) = limiter(hundred());
+    let classes = classes(&limiter, 3_000);
+    let mut last = spawn(classes[2_999].consume(1));
+    assert!(last.poll().is_pending());
+    let core = limiter.core();
+    let mut wakes = Wakes::default();
+    let mut holds = 0;
+    core.state.lock().close(&core.rovers);
+    while core.state.lock().finish(&core.rovers, 0, &mut wakes) == ServeResult::Again {
+        holds += 1;
+    }
+    wakes.run();
+    assert!(last.poll().is_ready() && holds == 2, "{holds} more holds of the lock");
+}
+
+#[test]
 fn a_change_of_a_class_does_not_look_at_the_others() {
     let (limiter, _) = limiter(hundred());
     let classes = classes(&limiter, 1_000);

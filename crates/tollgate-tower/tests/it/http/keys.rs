@@ -116,6 +116,7 @@ fn if_the_parent_refused_the_response_has_its_policy_and_not_that_of_the_key() {
         assert_eq!((fields, refusers), (of_key("r=0;t=30"), serde_json::json!(["default"])));
         let (fields, refusers) = observed("bob", 2);
         assert_eq!((fields, refusers), (told_of_parent.map(str::to_owned), serde_json::json!([violated])));
+        assert_eq!(observed("bob", 1).0, of_key("r=1;t=30"), "granted: not that the parent has nothing left");
     }
 }
 
