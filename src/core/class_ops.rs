@@ -67,7 +67,8 @@ impl Core {
         })
     }
 
-    /// Turns the waiters of a class and of the classes in it away.
+    /// Turns the waiters of a class and of the classes in it away. If the clock panics at the first step, nothing has changed.
+    /// Later on the last sample is used: the removal has begun.
     pub(crate) fn remove_class(&self, class: ClassId) {
         let mut more = self.change_classes(|state| state.remove_class(class));
         while more {

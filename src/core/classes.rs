@@ -11,7 +11,7 @@
 //! | `conflict.rs`, `retained.rs` | whether all floors can be kept; what removed classes still owe |
 //! | `scheduler.rs` | claims in installments, and what is set aside for them |
 //! | `reserve.rs`, `simulation.rs` | joint claims; estimates |
-//! | `name.rs`, `entry.rs`, `table.rs`, `weights.rs` | the queues and names of the classes, and the weights that are applied |
+//! | `name.rs`, `entry.rs`, `table.rs`, `lacks.rs` | the queues and names of the classes, and what they lack |
 //!
 //! `state/classes.rs` serves a limiter with them.
 
@@ -21,6 +21,7 @@ mod conflict;
 mod entry;
 mod floor;
 mod installments;
+pub(crate) mod lacks;
 mod limits;
 mod name;
 mod node;
@@ -36,7 +37,6 @@ mod tags;
 mod tests;
 mod tournament;
 mod tree;
-pub(crate) mod weights;
 
 pub(crate) use conflict::FloorConflict;
 pub(crate) use name::{ClassName, KeyName};

@@ -6,7 +6,7 @@
 
 use super::planner::{LEAST_SLEEP, MARGIN};
 use super::{ClassClaims, LeaseGrant, LeaseRequest, Leases, RefillPlanner, View, Wanted};
-use crate::core::classes::weights::ClassLack;
+use crate::core::classes::lacks::ClassLack;
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;

@@ -64,8 +64,6 @@ pub(super) struct RareEntry {
     pub(super) swept: Option<ClassName>,
     /// The path of a class that has, or had, a ceiling.
     pub(super) ceiling_name: Name,
-    /// As configured. The tree has the weight that is applied.
-    pub(super) weight: u64,
     /// How observers name a class that a user made, until it is removed.
     pub(super) label: Option<Arc<ClassLabel>>,
 }
@@ -89,7 +87,7 @@ impl ClassEntry {
 }
 
 impl RareEntry {
-    pub(super) fn new(name: ClassName, weight: u64) -> Self {
-        Self { name, weight, ..Self::default() }
+    pub(super) fn new(name: ClassName) -> Self {
+        Self { name, ..Self::default() }
     }
 }

@@ -5,7 +5,7 @@
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
 use super::floor::nanos;
-use super::node::{RareNode, RareSlots};
+use super::node::RareNode;
 use super::offer::{ClassId, Offer, Pick, ROOT};
 use super::tags::Turn;
 use super::tournament::{Entry, NOWHERE, Tournament};
@@ -250,7 +250,7 @@ impl Tree {
             let span = self.rare[id as usize].weight.span(offer.tokens.get());
             Turn { start: node.start.tag, span, since, class: id }
         });
-        let RareSlots { mut by_deadline, .. } = self.rare[id as usize].slots;
+        let mut by_deadline = self.rare[id as usize].slots.by_deadline;
         let RareNode { by_tag, by_deadline: deadlines, .. } = &mut self.rare[parent as usize];
         set(by_tag, &mut node.by_tag_slot, turn);
         set(deadlines, &mut by_deadline, deadline);

@@ -51,7 +51,7 @@ impl Classes {
         Self {
             scheduler: Scheduler::new(supply),
             entries: vec![ClassEntry::new(ROOT)],
-            rare: vec![RareEntry::new(ClassName::default(), 1)],
+            rare: vec![RareEntry::default()],
             waiting: 0,
             indebted: VecDeque::new(),
             retained: 0,
@@ -80,9 +80,8 @@ impl Classes {
         &mut self.rare[id as usize]
     }
 
-    /// The weight of a class, as configured.
     pub(crate) fn weight(&self, id: ClassId) -> u64 {
-        self.rare(id).weight
+        self.scheduler.tree.weight(id)
     }
 
     /// Tokens of the installments that the floor of a class served.
@@ -199,7 +198,7 @@ impl Classes {
                 id
             }
         };
-        if self.scheduler.tree.weight(id) != weight {
+        if self.weight(id) != weight {
             self.scheduler.tree.set_weight(id, weight, now);
         }
         self.rare_mut(id).users += 1;
@@ -233,14 +232,14 @@ impl Classes {
         let (id, own) = self.scheduler.add(parent, weight, now);
         for id in self.len()..self.scheduler.tree.len() as ClassId {
             self.entries.push(ClassEntry::new(id));
-            self.rare.push(RareEntry::new(ClassName::default(), 1));
+            self.rare.push(RareEntry::default());
         }
         if let Some(own) = own {
             *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own) };
-            *self.rare_mut(own) = RareEntry::new(ClassName::default(), 1);
+            *self.rare_mut(own) = RareEntry::default();
             self.entry_mut(parent).leaf = own;
         }
-        let mut rare = RareEntry::new(name.clone(), weight);
+        let mut rare = RareEntry::new(name.clone());
         if let Some(mut retained) = self.rare_mut(parent).retained.remove(&name) {
             self.retained -= 1;
             rare.retained = std::mem::take(&mut retained.children);
@@ -300,8 +299,7 @@ impl Classes {
     /// Applies a share that was checked.
     pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan, now: u64) {
         let tree = &mut self.scheduler.tree;
-        if self.rare[id as usize].weight != share.weight {
-            self.rare[id as usize].weight = share.weight;
+        if tree.weight(id) != share.weight {
             tree.set_weight(id, share.weight, now);
         }
         tree.set_floor(self.entries[id as usize].leaf, share.floor, now);

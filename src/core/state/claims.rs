@@ -50,9 +50,7 @@ impl State {
             if self.role.has_only(Role::CALENDAR) {
                 return self.fast_admit_in_period(rovers, cost, sample);
             }
-            if self.role.has(Role::CHILD)
-                || self.role.has(Role::AWAITS)
-                || self.role.has(Role::DRY_RUN)
+            if self.role.has(Role::CHILD | Role::AWAITS | Role::DRY_RUN)
                 || cost > self.max_cost()
                 || self.has_parked()
                 || self.is_hungry(rovers)

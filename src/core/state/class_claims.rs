@@ -4,6 +4,7 @@
 use super::class_joint::next_front;
 use super::{MAX_COST, Role, State, classes_in};
 use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, ROOT, Simulation, Waiting};
+use crate::core::forecast::Claim;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConsumeError;
@@ -216,11 +217,11 @@ impl State {
         queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.debt_after) })
     }
 
-    /// The claims that wait in a class itself: their numbers, their costs, and the debts behind them.
-    pub(crate) fn claims_of(&self, class: ClassId) -> impl Iterator<Item = (u64, u64, u64)> {
+    /// The claims that wait in a class itself.
+    pub(crate) fn claims_of(&self, class: ClassId) -> impl Iterator<Item = Claim> {
         let entry = self.classes().filter(|_| class != ROOT).map(|classes| classes.entry(class));
         let queue = entry.map_or(&self.queue, |entry| &entry.queue);
-        queue.iter().map(|waiter| (waiter.number, waiter.cost, waiter.debt_after))
+        queue.iter().map(Waiter::as_claim)
     }
 
     /// The number of the first claim that waits, in the limiter and in its classes.

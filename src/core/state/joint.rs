@@ -38,8 +38,7 @@ impl State {
         rovers.tail().wrapping_add(self.held().map_or(0, |held| held.cost))
     }
 
-    /// The joint claim that holds this limiter (with the number 0), then the waiters in the queue: their numbers, their costs,
-    /// and the debts behind them.
+    /// The joint claim that holds this limiter, with the number 0, then the waiters in the queue.
     pub(crate) fn claims_and_debts(&self) -> impl Iterator<Item = Claim> {
         let held = self.held().map(|held| (0, held.cost, self.joint().map_or(0, |fronts| fronts.debt)));
         held.into_iter().chain(self.queue.iter().map(Waiter::as_claim))

@@ -1,6 +1,5 @@
 //! What the classes lack: for a quota that many limiters share.
 
-use super::entry::RareEntry;
 use super::name::ClassName;
 use super::offer::{ClassId, ROOT};
 use super::table::Classes;
@@ -11,7 +10,6 @@ pub(crate) struct ClassLack<'a> {
     pub(crate) class: ClassId,
     pub(crate) parent: ClassId,
     pub(crate) name: &'a ClassName,
-    /// As configured.
     pub(crate) weight: u64,
     pub(crate) tokens: u64,
     /// What claims made in the class itself were served so far.
@@ -26,8 +24,8 @@ impl Classes {
             let costs = if class == ROOT { waiting - self.waiting } else { entry.queue.tokens() };
             let parent = if class == ROOT { ROOT } else { self.scheduler.tree.parent(class) };
             let tokens = costs - self.scheduler.paid(entry.leaf) + self.scheduler.debt(entry.leaf);
-            let RareEntry { name, weight, .. } = self.rare(class);
-            ClassLack { class, parent, name, weight: *weight, tokens, served: entry.served }
+            let (name, weight) = (&self.rare(class).name, self.weight(class));
+            ClassLack { class, parent, name, weight, tokens, served: entry.served }
         })
     }
 
