@@ -128,6 +128,9 @@ impl State {
             if classes.entry(next).has_joint {
                 self.review_fronts_of(next);
             }
+            if next == class {
+                return false;
+            }
         }
         true
     }
