@@ -242,7 +242,7 @@ impl SharedBucket {
         }
         let there = self.there();
         for claims in &mut claims {
-            claims.older = places.before(self.lead_of(claims.number), now - claims.age);
+            (claims.older, claims.sooner) = places.before(claims.number, self.lead_of(claims.number), now - claims.age);
             claims.within = if ask.at_once { 0 } else { self.minted_within(claims.reach.min(claims.useful)) };
             if !self.classes.is_empty() {
                 // So small a part that classes take turns several times within the horizon.
@@ -269,10 +269,14 @@ impl SharedBucket {
         let mut classes = Vec::new();
         for claims in &claims {
             let is_sent_away = claims.given == 0 && claims.first > 0 && (is_in_vain || !ask.classes.is_empty());
-            let wait = if is_sent_away { self.time_to(claims.first + claims.older - self.level) } else { 0 };
             // A class that is ahead of others looks again soon.
-            let wait = if is_sent_away && claims.most < claims.first { wait.max(claims.reach + LOOK) } else { wait };
-            let sleep = (wait - claims.reach).clamp(0, longest_sleep(claims.age));
+            let least = if is_sent_away && claims.most < claims.first { claims.reach + LOOK } else { 0 };
+            let time_behind =
+                |tokens| if is_sent_away { least.max(self.time_to(claims.first + tokens - self.level)) } else { 0 };
+            let wait = time_behind(claims.older);
+            // A node that does not know of classes computes its sleep from the wait.
+            let soonest = if ask.classes.is_empty() { wait } else { time_behind(claims.sooner) };
+            let sleep = (soonest - claims.reach).clamp(0, longest_sleep(claims.age));
             classes
                 .push(ClassGrant::from_numbers([claims.given, wait, sleep, claims.part].map(|number| number as u64)));
             if is_repeat || ask.at_once || claims.lack <= claims.given {
@@ -284,6 +288,9 @@ impl SharedBucket {
             } else if is_sent_away && wait <= claims.useful && places.list.len() + node.places.len() < MOST_PLACES {
                 let (first, since) = (claims.first, now - claims.age);
                 place = Place { first, since, expected: now + sleep, ..place };
+                if let Some(class) = self.classes.get_mut(claims.class) {
+                    class.seen = class.seen.max(self.clock + sleep);
+                }
             }
             if place.first > 0 || !self.classes.is_empty() {
                 node.places.push(place);

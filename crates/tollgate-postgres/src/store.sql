@@ -144,19 +144,19 @@ DECLARE
   before bigint := 0; had bigint := 0; seen bigint := -1; granted bigint := 0; promised bigint := 0;
   queued_before bigint := 0; phase bigint := 0; at bigint;
   grace bigint := 0; reach bigint; recent bigint; placed_all bigint := 0; least_lead bigint; fewest bigint;
-  there bigint; span bigint; can bigint; given bigint := 0; wait bigint; is_sent_away boolean; is_outdated boolean;
+  there bigint; span bigint; can bigint; given bigint := 0; wait bigint; soonest bigint; is_sent_away boolean; is_outdated boolean;
   lead bigint; fill_lead bigint; fill_since bigint; best_lead bigint := 0; best_since bigint := 0; best_first bigint := 0;
   places bigint := 0; older bigint := 0; source integer; runs integer; near bigint; share double precision; is_counted boolean[]; is_live boolean[]; is_away boolean[]; away bigint := 0; live_classes bigint := 0;
   -- The claims of each class in the request, and what they get.
   has_classes boolean := cardinality(ask) > 16; r_count integer;
   r_number bigint[]; r_want bigint[]; r_first bigint[]; r_lack bigint[]; r_age bigint[]; r_useful bigint[];
-  r_at integer[]; r_older bigint[]; r_reach bigint[]; r_within bigint[]; r_can bigint[]; r_part bigint[]; r_most bigint[]; r_given bigint[];
+  r_at integer[]; r_older bigint[]; r_sooner bigint[]; r_reach bigint[]; r_within bigint[]; r_can bigint[]; r_part bigint[]; r_most bigint[]; r_given bigint[];
   r_answer bigint[];
   -- The classes of all nodes.
   stored bigint[]; c_count integer := 0; c_number bigint[] := '{}'::bigint[]; c_parent bigint[]; c_weight bigint[];
   c_lead bigint[]; c_seen bigint[]; c_nodes bigint[]; c_stay bigint[]; sums bigint[]; live bigint[]; index integer;
   -- The places of other nodes, and those of this one: class first since expected of each class that lacks tokens.
-  l_lead bigint[]; l_since bigint[]; l_first bigint[]; lacking bigint[];
+  l_lead bigint[]; l_since bigint[]; l_first bigint[]; l_class bigint[]; lacking bigint[];
   own bigint[] := '{}'::bigint[]; kept bigint[] := '{}'::bigint[]; made bigint[] := '{}'::bigint[]; one_place bigint[];
   others bigint; half bigint; fair bigint; spare bigint; more bigint; tokens bigint; keep bigint;
   answer bigint[];
@@ -380,10 +380,10 @@ BEGIN
       END IF;
       c_parent[index] := ask[i + 1];
       c_weight[index] := greatest(1, least(ask[i + 2], MAX_WEIGHT));
-      IF ask[i + 5] > 0 THEN c_seen[index] := clock; END IF;
+      IF ask[i + 5] > 0 THEN c_seen[index] := greatest(c_seen[index], clock); END IF;
     END LOOP;
     c_count := cardinality(c_number);
-    IF c_count > 0 AND NOT has_classes AND want > 0 THEN c_seen[1] := clock; END IF;
+    IF c_count > 0 AND NOT has_classes AND want > 0 THEN c_seen[1] := greatest(c_seen[1], clock); END IF;
 
     -- The places of other nodes, the first of them in order, and on how many nodes each class lacks tokens. A place further
     -- ahead than its longest sleep is void: the clock was set back.
@@ -402,9 +402,10 @@ BEGIN
         ) AS all_places;
     ELSIF c_count > 0 THEN
       SELECT coalesce(array_agg(its_lead) FILTER (WHERE is_kept), '{}'), coalesce(array_agg(its_since) FILTER (WHERE is_kept), '{}'),
-          coalesce(array_agg(its_first) FILTER (WHERE is_kept), '{}'), coalesce(sum(its_first) FILTER (WHERE is_kept), 0),
+          coalesce(array_agg(its_first) FILTER (WHERE is_kept), '{}'), coalesce(array_agg(its_class) FILTER (WHERE is_kept), '{}'),
+          coalesce(sum(its_first) FILTER (WHERE is_kept), 0),
           coalesce(array_agg(its_class) FILTER (WHERE is_expected OR is_recent), '{}')
-        INTO l_lead, l_since, l_first, placed_all, lacking
+        INTO l_lead, l_since, l_first, l_class, placed_all, lacking
         FROM (
           SELECT *, is_expected AND placed > 0 AS is_kept FROM (
             SELECT coalesce(c_lead[coalesce(array_position(c_number, other.numbers[i]), 1)], 0) AS its_lead,
@@ -505,10 +506,16 @@ BEGIN
     FOR i IN 1..r_count LOOP
       lead := coalesce(c_lead[r_at[i]], 0);
       r_older[i] := older;
+      r_sooner[i] := older;
       IF cardinality(l_lead) > 0 THEN
+        -- And how many are surely given before it gets some: places of other classes come behind it as soon as one is served.
         fill_lead := lead;
-        r_older[i] := (SELECT coalesce(sum(one.first), 0) FROM unnest(l_lead, l_since, l_first) AS one(lead, since, first)
-          WHERE (one.lead, one.since) < (fill_lead, now - r_age[i]));
+        SELECT coalesce(sum(one.first), 0), coalesce(sum(one.first) FILTER (WHERE one.class = r_number[i]), 0)
+            + coalesce(min(one.first) FILTER (WHERE one.class <> r_number[i]), 0)
+          INTO older, tokens FROM unnest(l_lead, l_since, l_first, l_class) AS one(lead, since, first, class)
+          WHERE (one.lead, one.since) < (fill_lead, now - r_age[i]);
+        r_older[i] := older;
+        r_sooner[i] := tokens;
       END IF;
       r_within[i] := CASE WHEN at_once THEN 0
         ELSE tollgate_minted_1(least(r_reach[i], r_useful[i]), amount, period, near, stepped) END;
@@ -634,11 +641,20 @@ BEGIN
     near := CASE WHEN stepped THEN stamp % period ELSE part END;
     FOR i IN 1..r_count LOOP
       is_sent_away := r_given[i] = 0 AND r_first[i] > 0 AND (granted + promised = 0 OR has_classes);
-      wait := CASE WHEN is_sent_away
-        THEN tollgate_time_1((r_first[i] + r_older[i] - level)::bigint, amount, period, near, stepped) ELSE 0 END;
-      -- A class that is ahead of others looks again soon.
-      IF is_sent_away AND r_most[i] < r_first[i] THEN wait := greatest(wait, r_reach[i] + LOOK); END IF;
-      span := greatest(0, least(wait - r_reach[i], greatest(SLEEP, r_age[i] / 2)));
+      wait := 0;
+      soonest := 0;
+      IF is_sent_away THEN
+        wait := tollgate_time_1((r_first[i] + r_older[i] - level)::bigint, amount, period, near, stepped);
+        -- A node that does not know of classes computes its sleep from the wait.
+        soonest := CASE WHEN has_classes
+          THEN tollgate_time_1((r_first[i] + r_sooner[i] - level)::bigint, amount, period, near, stepped) ELSE wait END;
+        -- A class that is ahead of others looks again soon.
+        IF r_most[i] < r_first[i] THEN
+          wait := greatest(wait, r_reach[i] + LOOK);
+          soonest := greatest(soonest, r_reach[i] + LOOK);
+        END IF;
+      END IF;
+      span := greatest(0, least(soonest - r_reach[i], greatest(SLEEP, r_age[i] / 2)));
       r_answer := r_answer || ARRAY[r_given[i], wait, span, r_part[i]];
       IF NOT is_repeat AND NOT at_once AND r_lack[i] > r_given[i] THEN
         one_place := ARRAY[r_number[i], 0, 0, 0];
@@ -648,6 +664,7 @@ BEGIN
           END LOOP;
         ELSIF is_sent_away AND wait <= r_useful[i] AND places + cardinality(made) / 4 < MOST_PLACES THEN
           one_place := ARRAY[r_number[i], r_first[i], now - r_age[i], now + span];
+          IF c_count > 0 THEN c_seen[r_at[i]] := greatest(c_seen[r_at[i]], clock + span); END IF;
         END IF;
         IF one_place[2] > 0 OR c_count > 0 THEN made := made || one_place; END IF;
       END IF;

@@ -25,7 +25,7 @@ local rest, ahead, banked, allowance, minimum, keeps = exact(15), exact(16), exa
 -- The claims of each class. Without classes, all are those of class 0.
 local claims, has_classes = {}, #ARGV > 20
 local function claim(number, want, first, lack, age, useful)
-  local row = {number = number, want = want, first = first, lack = lack, age = age, useful = useful, at = 1, reach = 0, older = 0,
+  local row = {number = number, want = want, first = first, lack = lack, age = age, useful = useful, at = 1, reach = 0, older = 0, sooner = 0,
     within = 0, part = 1, most = 2 ^ 53, given = 0}
   claims[#claims + 1] = row
   return row
@@ -371,9 +371,9 @@ if not refused then
       end
       local class = classes[index]
       class.parent, class.weight = row.parent, row.weight
-      if row.lack > 0 then class.seen = clock end
+      if row.lack > 0 then class.seen = math.max(class.seen, clock) end
     end
-    if classes[1] and not has_classes and want > 0 then classes[1].seen = clock end
+    if classes[1] and not has_classes and want > 0 then classes[1].seen = math.max(classes[1].seen, clock) end
   end
 
   -- The places of other nodes: the lead of the class, since when, and the tokens. And on how many nodes each class lacks tokens,
@@ -391,7 +391,7 @@ if not refused then
         if classes[1] and (is_kept or clock - tonumber(asked_at) < recent) then lacks(place.class) end
         if is_kept and placed > 0 then
           local tokens = math.min(place.first, burst)
-          list[#list + 1] = {lead = lead_of(place.class), since = place.since, first = tokens}
+          list[#list + 1] = {class = place.class, lead = lead_of(place.class), since = place.since, first = tokens}
           all_first = all_first + tokens
         end
       end
@@ -496,10 +496,19 @@ if not refused then
   end
   local there = math.max(level, 0) + credit
   for _, row in ipairs(claims) do
-    local lead, since = lead_of(row.number), now - row.age
+    -- The tokens of the places before it, and how many are surely given before it gets some: places of other classes come
+    -- behind it as soon as one of them is served.
+    local lead, since, own_class, others, least = lead_of(row.number), now - row.age, 0, 0, 2 ^ 53
     for _, place in ipairs(list) do
-      if place.lead < lead or place.lead == lead and place.since < since then row.older = row.older + place.first end
+      if place.lead < lead or place.lead == lead and place.since < since then
+        if place.class == row.number then
+          own_class = own_class + place.first
+        else
+          others, least = others + place.first, math.min(least, place.first)
+        end
+      end
     end
+    row.older, row.sooner = own_class + others, own_class + math.min(others, least)
     row.within = at_once and 0 or minted_within(math.min(row.reach, row.useful))
     if classes[1] then
       -- So small a part that classes take turns several times within the horizon.
@@ -613,10 +622,15 @@ if not refused then
   local in_vain, wait, places, given_rows = granted + promised == 0, nil, is_repeat and own or {}, {}
   for _, row in ipairs(claims) do
     local is_sent_away = row.given == 0 and row.first > 0 and (in_vain or has_classes)
-    local its_wait = is_sent_away and time_to(row.first + row.older - level) or 0
     -- A class that is ahead of others looks again soon.
-    if is_sent_away and row.most < row.first then its_wait = math.max(its_wait, row.reach + LOOK) end
-    local sleep = math.max(0, math.min(its_wait - row.reach, math.max(SLEEP, math.floor(row.age / 2))))
+    local least_wait = is_sent_away and row.most < row.first and row.reach + LOOK or 0
+    local function time_behind(tokens)
+      return is_sent_away and math.max(least_wait, time_to(row.first + tokens - level)) or 0
+    end
+    local its_wait = time_behind(row.older)
+    -- A node that does not know of classes computes its sleep from the wait.
+    local soonest = has_classes and time_behind(row.sooner) or its_wait
+    local sleep = math.max(0, math.min(soonest - row.reach, math.max(SLEEP, math.floor(row.age / 2))))
     if has_classes then
       for _, number in ipairs({row.given, its_wait, sleep, row.part}) do given_rows[#given_rows + 1] = number end
     end
@@ -629,6 +643,7 @@ if not refused then
         end
       elseif is_sent_away and its_wait <= row.useful and #list + #places < MOST_PLACES then
         place.first, place.since, place.expected = row.first, now - row.age, now + sleep
+        if classes[1] then classes[row.at].seen = math.max(classes[row.at].seen, clock + sleep) end
       end
       if place.first > 0 or classes[1] then places[#places + 1] = place end
     end

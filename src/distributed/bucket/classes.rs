@@ -23,7 +23,7 @@ pub(in crate::distributed) struct Class {
     pub(in crate::distributed) parent: i64,
     pub(in crate::distributed) weight: i64,
     pub(in crate::distributed) lead: i64,
-    /// When a node last lacked tokens for claims of the class itself, by [`SharedBucket::clock`].
+    /// Until when nodes lacked tokens for claims of the class itself, or are expected for them, by [`SharedBucket::clock`].
     pub(in crate::distributed) seen: i64,
 }
 
@@ -79,7 +79,7 @@ impl SharedBucket {
             let class = &mut self.classes[at];
             (class.parent, class.weight) = (parent, weight);
             if claims.lack > 0 {
-                class.seen = clock;
+                class.seen = class.seen.max(clock);
             }
         }
     }
@@ -91,7 +91,7 @@ impl SharedBucket {
             return Shares::default();
         }
         if ask.classes.is_empty() && ask.want > 0 {
-            self.classes[0].seen = self.clock;
+            self.classes[0].seen = self.classes[0].seen.max(self.clock);
         }
         claims.iter_mut().for_each(|claims| claims.class = self.class_at(claims.number));
         let others = self.nodes.iter().filter(|(id, _)| **id != ask.node);

@@ -15,8 +15,9 @@ pub(super) struct Claims {
     pub(super) lack: i64,
     pub(super) age: i64,
     pub(super) useful: i64,
-    /// The tokens of the places before them.
+    /// The tokens of the places before them, and how many are surely given before they get some.
     pub(super) older: i64,
+    pub(super) sooner: i64,
     /// How far ahead tokens are promised, how many are minted in time, and how many the class may have of all that are there.
     pub(super) reach: i64,
     pub(super) within: i64,
@@ -46,6 +47,7 @@ impl Claims {
             age: exact(row.age).min(LONGEST as i64),
             useful: exact(row.useful),
             older: 0,
+            sooner: 0,
             reach: 0,
             within: 0,
             most: i64::MAX,

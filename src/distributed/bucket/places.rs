@@ -27,16 +27,25 @@ impl Place {
 /// largest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
-    /// The lead, since when, and less than 0: the tokens.
-    pub(super) list: Vec<(i64, i64, i64)>,
+    /// The lead, since when, less than 0: the tokens, and the class.
+    pub(super) list: Vec<(i64, i64, i64, i64)>,
     /// The tokens of all of them.
     pub(super) all: i64,
 }
 
 impl Places {
-    /// The tokens of those before a claim.
-    pub(super) fn before(&self, lead: i64, since: i64) -> i64 {
-        self.list.iter().filter(|place| (place.0, place.1) < (lead, since)).map(|place| -place.2).sum()
+    /// The tokens of those before a claim of a class, and how many are surely given before it gets some. Places of other
+    /// classes come behind it as soon as one of them is served.
+    pub(super) fn before(&self, class: i64, lead: i64, since: i64) -> (i64, i64) {
+        let (mut own, mut others, mut least) = (0, 0, i64::MAX);
+        for place in self.list.iter().filter(|place| (place.0, place.1) < (lead, since)) {
+            if place.3 == class {
+                own -= place.2;
+            } else {
+                (others, least) = (others - place.2, least.min(-place.2));
+            }
+        }
+        (own + others, own + others.min(least))
     }
 }
 
@@ -51,7 +60,7 @@ impl SharedBucket {
             for place in node.places.iter().filter(|place| place.is_kept(now, node.grace)) {
                 let first = place.first.min(self.terms.burst as i64);
                 places.all += first;
-                places.list.push((self.lead_of(place.class), place.since, -first));
+                places.list.push((self.lead_of(place.class), place.since, -first, place.class));
             }
         }
         places
@@ -61,7 +70,8 @@ impl SharedBucket {
     /// than the allowances leave, they come on top of these.
     pub(super) fn note_places(&mut self, own: &[Place], others: &Places) {
         let own = own.iter().filter(|place| place.first > 0);
-        let own: Vec<_> = own.map(|place| (self.lead_of(place.class), place.since, -place.first)).collect();
+        let own: Vec<_> =
+            own.map(|place| (self.lead_of(place.class), place.since, -place.first, place.class)).collect();
         self.placed = others.all - own.iter().map(|place| place.2).sum::<i64>();
         self.fill = others.list.iter().chain(&own).min().map_or(0, |place| -place.2);
     }

@@ -73,6 +73,30 @@ async fn classes_share_as_the_model_says() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
+/// The store forgot a class while its nodes slept, and left tokens for nodes that came for them long after: of one token in 3 s,
+/// classes of three nodes got a quarter, and all of it went to one class.
+#[tokio::test(start_paused = true)]
+async fn classes_share_a_scarce_quota_while_their_nodes_sleep() {
+    for (secs, count, callers) in [(1, 1, 3), (3, 3, 20), (20, 3, 20)] {
+        let fleet = Fleet::new(Quota::new(1, millis(1_000 * secs)).burst(1), POLICY);
+        let mut nodes: Vec<Node> = Vec::new();
+        for class in ["pages", "backup"].repeat(count) {
+            let mut node = fleet.node(&[]);
+            fleet.consume(&mut node, class, callers, 1);
+            nodes.push(node);
+        }
+        sleep(millis(20_000 * secs)).await;
+        let asks = fleet.store.asks();
+        let [pages, backup] = fleet.granted_in(millis(100_000 * secs), ["pages", "backup"]).await;
+        let asks = (fleet.store.asks() - asks) as f64 / (pages + backup);
+        println!("one token in {secs} s, {count} nodes of each class: {pages} to {backup}, {asks} requests a token");
+        assert!(
+            (19.0..=21.0).contains(&backup) && pages + backup >= 99.0 && asks <= 6.0,
+            "{pages} to {backup}, {asks}"
+        );
+    }
+}
+
 /// A class that comes now and then beside a busy one, on another node or on the same one.
 #[tokio::test(start_paused = true)]
 async fn a_light_class_waits_little_and_the_busy_one_has_the_rest_of_the_rate() {
