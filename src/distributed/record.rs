@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(SharedBucket::from_bytes(&record), Ok(bucket.clone()));
         let new = SharedBucket::new(QuotaTerms::of(&Quota::per_day(1), 0).unwrap(), NOW);
         assert_eq!(SharedBucket::from_bytes(&new.to_bytes()), Ok(new));
-        // Both classes get places. As each asks for all that it lacks, nothing is promised to the other further than 5 ms ahead.
+        // Both classes get places, and count as lacking tokens until then. As each asks for all that it lacks, nothing is promised to the other further than 5 ms ahead.
         let mut ask = LeaseRequest::new(8, 1, bucket.terms);
         let mut shared = bucket;
         let rows = [[5, 0, 4, 1, 1, 1, 0, 1_000_000], [6, 0, 1, 9, 9, 9, 3, 2_000_000]];
@@ -199,7 +199,7 @@ mod tests {
         ask.want = 10;
         shared.answer(&ask, NOW + 2).unwrap();
         let record = String::from_utf8(shared.to_bytes()).unwrap();
-        assert_eq!(record.lines().nth(3), Some("0 0 1 0 -2000000 5 0 4 0 2 6 0 1 0 2"));
+        assert_eq!(record.lines().nth(3), Some("0 0 1 0 -2000000 5 0 4 0 295001 6 0 1 0 1095001"));
         assert!(
             record.ends_with(" 100000 5 1 1700000000000002 1700000000295001 6 9 1699999999999999 1700000001095001\n"),
             "{record}"
