@@ -7,7 +7,11 @@ use crate::clock::Time;
 use crate::core::calendar::CalendarTime;
 use crate::quota::Quota;
 use crate::sync::{AtomicU64, Mutex, Ordering};
+use arrayvec::ArrayVec;
 use std::sync::Arc;
+
+/// How many instants at which periods began are remembered.
+const BEGUN: usize = 16;
 
 /// The calendars of a map.
 #[derive(Debug)]
@@ -39,6 +43,9 @@ struct State {
     calendar: CalendarTime,
     /// When the next period begins.
     next: u64,
+    /// The last instants at which periods were found begun, and how many had begun then: levels are of earlier instants, and
+    /// the wall clock may have been set since.
+    begun: ArrayVec<(u64, u64), BEGUN>,
 }
 
 impl Calendars {
@@ -54,7 +61,7 @@ impl Calendars {
             return Some(Arc::clone(periods));
         }
         let shown = Shown { until: AtomicU64::new(0), begun: AtomicU64::new(0), periods: AtomicU64::new(0) };
-        let state = Mutex::new(State { calendar, next: u64::MAX });
+        let state = Mutex::new(State { calendar, next: u64::MAX, begun: ArrayVec::new() });
         let periods = Arc::new(Periods { time: self.time.clone(), shown, state });
         periods.count(self.time.now());
         known.push(Arc::clone(&periods));
@@ -100,8 +107,8 @@ impl Periods {
         if live.periods() > state.calendar.periods() {
             // Calls for other keys have relied on the last look.
             let relied_on = state.calendar.fresh_until(state.next).min(at);
-            *state = State { calendar: live.clone().begun_from(relied_on), next };
-            self.show(&state);
+            (state.calendar, state.next) = (live.clone().begun_from(relied_on), next);
+            self.show(&mut state);
         }
     }
 
@@ -117,12 +124,13 @@ impl Periods {
                 let next = state.next;
                 (_, state.next) = state.calendar.cross(at, next);
             }
-            self.show(&state);
+            self.show(&mut state);
         }
         read(&mut state)
     }
 
-    fn show(&self, state: &State) {
+    fn show(&self, state: &mut State) {
+        state.note_begun();
         self.shown.until.store(0, Ordering::Release);
         self.shown.begun.store(state.calendar.begun_at(), Ordering::Release);
         self.shown.periods.store(state.calendar.periods(), Ordering::Release);
@@ -131,10 +139,24 @@ impl Periods {
 }
 
 impl State {
+    fn note_begun(&mut self) {
+        let periods = self.calendar.periods();
+        if self.begun.last().is_none_or(|(_, known)| *known != periods) {
+            if self.begun.is_full() {
+                self.begun.remove(0);
+            }
+            self.begun.push((self.calendar.begun_at(), periods));
+        }
+    }
+
     /// [`Periods::count`], also of an instant before this period.
     fn count_at(&self, at: u64) -> u64 {
-        let is_earlier = at < self.calendar.begun_at();
-        let earlier = if is_earlier { self.calendar.periods_since(at).max(1) } else { 0 };
-        self.calendar.periods().saturating_sub(earlier)
+        if let Some((_, periods)) = self.begun.iter().rev().find(|(begun, _)| *begun <= at) {
+            return *periods;
+        }
+        // So long ago, as if the wall clock had not been set.
+        let oldest = self.begun.first().map_or(self.calendar.periods(), |(_, periods)| *periods);
+        let earlier = self.calendar.periods_since(at).saturating_sub(self.calendar.periods() - oldest).max(1);
+        oldest.saturating_sub(earlier)
     }
 }

@@ -103,3 +103,25 @@ async fn a_period_that_one_key_finds_begins_after_the_grants_of_the_others() {
         assert_eq!(keyed.available(&1), 4, "yesterday's tokens");
     }
 }
+
+/// Each row: the wall clock is set at 12:20 by so many minutes; so many minutes later, so many periods have begun.
+#[test]
+fn each_period_pays_a_debt_once_when_the_wall_clock_is_set() {
+    let minute = Quota::per_minute(60_000);
+    for (set, passes, begun) in [(0, [1, 40], 1), (-30, [10, 60], 1), (300, [10, 60], 2), (0, [60, 60], 2)] {
+        for others in [&[][..], &[minute, minute]] {
+            let clock = ManualClock::new();
+            clock.set_wall(at("2026-11-29T12:20:00Z"));
+            let quotas: Quotas = others.iter().copied().chain([Quota::per_calendar_hour(10)]).collect();
+            let keyed = KeyedLimiter::<u8>::builder().quotas(quotas).clock(clock.clone()).build().unwrap();
+            keyed.try_acquire(&1, 10).unwrap().settle(&1, 35);
+            let by = HOUR / 60 * i32::unsigned_abs(set);
+            clock.set_wall(if set < 0 { clock.wall() - by } else { clock.wall() + by });
+            for minutes in passes {
+                clock.advance(HOUR / 60 * minutes);
+                let _read = keyed.deficiency(&1);
+            }
+            assert_eq!(keyed.deficiency(&1), 25 - 10 * begun, "set by {set} minutes, {} quotas", 1 + others.len());
+        }
+    }
+}
