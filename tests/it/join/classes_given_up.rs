@@ -139,6 +139,28 @@ fn what_was_set_aside_for_a_joint_claim_that_is_dropped_pays_a_debt_before_a_lat
     assert!(joint.is_woken());
 }
 
+/// The bucket fills up again after what was set aside, and is emptied: nothing of what was set aside fits into it any more.
+#[test]
+fn what_was_set_aside_for_a_joint_claim_does_not_come_back_on_top_of_a_burst_that_was_granted() {
+    for by_class in [false, true] {
+        let clock = ManualClock::new();
+        let build = |quota| Limiter::builder().quota(quota).clock(clock.clone());
+        let shared = build(Quota::per_second(1_000).burst(4)).classes().build().unwrap();
+        let a = AnyLimiter::from(shared.class("a", Share::weight(1)).unwrap());
+        let b = shared.class("b", Share::weight(1)).unwrap();
+        let never = AnyLimiter::from(build(Quota::manual(1).initial(0)).build().unwrap());
+        let dropped = pending(join([(&a, 8), (&never, 1)]));
+        clock.advance(4 * MS);
+        shared.tick();
+        // The claim has had its turn for the last four, which are there for others.
+        for _ in 0..4 {
+            if by_class { b.try_acquire(1).unwrap().forget() } else { shared.try_acquire(1).unwrap().forget() }
+        }
+        drop(dropped);
+        assert!(shared.try_acquire(1).is_err());
+    }
+}
+
 /// What was set aside for a plain claim comes in between two steps of the quota, and is enough for the joint claim that waits
 /// for the next step.
 #[test]
