@@ -149,6 +149,11 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn shard(&self) -> Option<u64> {
         Some(0)
     }
+
+    /// The circuit breakers of the store's server; of a cluster, those of all its masters. Meters report them.
+    fn circuits(&self) -> Vec<Circuit> {
+        Vec::new()
+    }
 }
 
 /// The behavior of a limiter while its store cannot be reached, or answers with errors. Tokens that the node has, or was

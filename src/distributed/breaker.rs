@@ -39,6 +39,13 @@ pub enum Circuit {
     HalfOpen,
 }
 
+#[cfg(feature = "metrics")]
+impl Circuit {
+    /// All states, with their names in series.
+    pub(crate) const NAMED: [(Self, &'static str); 3] =
+        [(Self::Closed, "closed"), (Self::Open, "open"), (Self::HalfOpen, "half_open")];
+}
+
 /// Suppresses requests to a server that does not answer. All stores on one server share one breaker.
 ///
 /// An implementation of [`Store`](super::Store)
@@ -47,8 +54,8 @@ pub enum Circuit {
 /// 2. reports the result: [`note_answer`](Self::note_answer), [`note_reply`](Self::note_reply) or
 ///    [`note_timeout`](Self::note_timeout);
 /// 3. if the server cannot be reached, calls [`open`](Self::open) and starts a [`repair`](Self::repair);
-/// 4. returns [`backoff`](Self::backoff) from [`Store::backoff`](super::Store::backoff), and `None` from
-///    [`Store::shard`](super::Store::shard).
+/// 4. returns [`backoff`](Self::backoff) from [`Store::backoff`](super::Store::backoff), `None` from
+///    [`Store::shard`](super::Store::shard), and the state of the breaker from [`Store::circuits`](super::Store::circuits).
 ///
 /// At most 256 requests are under way at once, and failed requests are repeated at most 1,000 times a second, over all
 /// stores of the server.

@@ -16,6 +16,7 @@ pub struct StoreCounters {
     granted: AtomicU64,
     returned: AtomicU64,
     sent_away: AtomicU64,
+    pub(super) places: AtomicU64,
     pub(super) outages: AtomicU64,
     pub(super) outage_nanos: AtomicU64,
     /// How many round trips took up to each of [`StoreSnapshot::ROUND_TRIPS`], and longer.
@@ -61,6 +62,8 @@ pub struct StoreSnapshot {
     pub returned: u64,
     /// Requests for waiters that got no tokens: the store keeps a place for them, or has no tokens in time.
     pub sent_away: u64,
+    /// Limiters that have a place in the store by their last answer: it keeps the next tokens for their waiters.
+    pub places: u64,
     /// Tokens in the last lease.
     pub lease: u64,
     /// The allowance: how many tokens may be kept here unused.
@@ -151,6 +154,7 @@ impl StoreCounters {
             granted: self.granted.load(Relaxed),
             returned: self.returned.load(Relaxed),
             sent_away: self.sent_away.load(Relaxed),
+            places: self.places.load(Relaxed),
             lease: last.now + last.promised,
             allowance: last.allowance,
             nodes: last.nodes,

@@ -46,8 +46,8 @@ impl Core {
         })
     }
 
-    /// The store has answered `ask`, which was sent at `sent`. If it has lost its state, returns by how many tokens that
-    /// may exceed the quota.
+    /// The store has answered `ask`, which was sent at `sent`. Returns by how many tokens that may exceed the quota, if it has
+    /// lost its state, and whether the node has a place there.
     ///
     /// # Errors
     ///
@@ -58,11 +58,12 @@ impl Core {
         ask: &LeaseRequest,
         answer: &LeaseGrant,
         sent: Instant,
-    ) -> Result<Option<u64>, ClockPanicked> {
+    ) -> Result<(Option<u64>, bool), ClockPanicked> {
         // The time since the request is read after the limiter's clock: if the thread stands still between them, the request
         // seems older than it is, and the allowance ends too early rather than too late.
         let received = self.with_present(|state, rovers, sample| {
-            state.receive(rovers, sample.now, ask, answer, whole_nanos(sent.elapsed()))
+            let lost = state.receive(rovers, sample.now, ask, answer, whole_nanos(sent.elapsed()));
+            (lost, state.planner_mut().is_some_and(|planner| planner.placed))
         });
         received.ok_or(ClockPanicked)
     }

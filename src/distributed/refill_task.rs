@@ -27,6 +27,7 @@ pub(crate) struct RefillHandle {
     unanswered: Option<LeaseRequest>,
     /// An answer that the limiter has not taken yet, because its clock panics. The next refill task passes it on.
     untaken: Option<Answered>,
+    place: Option<Place>,
     /// The refill task before this one has panicked, as the store did that it asked.
     has_panicked: bool,
 }
@@ -37,7 +38,7 @@ type Answered = (LeaseRequest, LeaseGrant, Instant);
 impl RefillHandle {
     pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
         let core = Arc::downgrade(core);
-        Self { core, store, final_return, unanswered: None, untaken: None, has_panicked: false }
+        Self { core, store, final_return, unanswered: None, untaken: None, place: None, has_panicked: false }
     }
 
     pub(crate) async fn run(mut self) {
@@ -92,9 +93,11 @@ impl RefillHandle {
                 None => return answer.clone(),
             };
             match received {
-                Ok(None) => return LeaseGrant::default(),
-                Ok(Some(excess)) => {
-                    self.store.tally().note_loss(&*self.store, excess);
+                Ok((lost, is_placed)) => {
+                    self.place = is_placed.then(|| Place::of(&self.store));
+                    if let Some(excess) = lost {
+                        self.store.tally().note_loss(&*self.store, excess);
+                    }
                     return LeaseGrant::default();
                 }
                 Err(ClockPanicked) => {
@@ -118,12 +121,29 @@ impl Drop for RefillHandle {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
             let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
-            let (unanswered, untaken) = (self.unanswered.take(), self.untaken.take());
+            let (unanswered, untaken, place) = (self.unanswered.take(), self.untaken.take(), self.place.take());
             let weak = self.core.clone();
             let has_panicked = self.has_panicked || std::thread::panicking();
-            let next = Self { core: weak, store, final_return, unanswered, untaken, has_panicked };
+            let next = Self { core: weak, store, final_return, unanswered, untaken, place, has_panicked };
             core.vacate(RequestTask::new(next.run()));
         }
+    }
+}
+
+/// The place of a node in its store, counted for as long as the node has it.
+#[derive(Debug)]
+struct Place(Arc<dyn Store>);
+
+impl Place {
+    fn of(store: &Arc<dyn Store>) -> Self {
+        store.tally().places.fetch_add(1, Relaxed);
+        Self(Arc::clone(store))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.tally().places.fetch_sub(1, Relaxed);
     }
 }
 

@@ -58,6 +58,7 @@ impl Instrument {
             // The kind of an error. A dry run refuses nothing, and a change of a rate is no error.
             "reason" if self.otel_name == "rate_limit.refusals" => "error.type",
             "kind" => "error.type",
+            "state" => "rate_limit.circuit.state",
             "reason" => "rate_limit.reason",
             other => other,
         }

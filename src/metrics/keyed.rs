@@ -125,7 +125,7 @@ where
     fn publish(&self, series: &Series<'_>, tally: &Tally, _: &()) -> Totals {
         let seen = self.snapshot();
         publish_keys(series, tally, seen.keys, seen.keys_waiting);
-        super::store::publish_store(series, &seen.store);
+        super::store::publish_store(series, &seen.store, &self.circuits());
         Totals {
             granted: seen.granted,
             refunded: seen.refunded,

@@ -177,7 +177,7 @@ impl Metered for Limiter {
         }
         #[cfg(feature = "distributed")]
         if let Some(store) = self.core().store() {
-            super::store::publish_store(series, &store.tally().snapshot());
+            super::store::publish_store(series, &store.tally().snapshot(), &store.circuits());
         }
         series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
         Totals {

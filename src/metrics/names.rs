@@ -102,6 +102,12 @@ instruments! {
         "The time until the store has a token that it has not promised.";
     STORE_SENT_AWAY: Counter "rate_limit_store_sent_away_total" = "rate_limit.store.sent_away" in "{request}",
         "Requests for waiters that got no tokens.";
+    STORE_PLACES: UpDownCounter "rate_limit_store_places" = "rate_limit.store.places" in "{place}",
+        "Limiters that have a place in the store: it keeps the next tokens for their waiters.";
+    STORE_NODES: Gauge "rate_limit_store_nodes" = "rate_limit.store.nodes" in "{node}",
+        "Limiters of all processes that asked the store in the last two seconds.";
+    STORE_CIRCUITS: UpDownCounter "rate_limit_store_circuits" = "rate_limit.store.circuits" in "{server}",
+        "Servers of the store, by the state of their circuit breakers.";
     STORE_QUOTA_VERSION: Gauge "rate_limit_store_quota_version" = "rate_limit.store.quota_version" in "{version}",
         "The version of the quota in force.";
     STORE_OUT: UpDownCounter "rate_limit_store_out" = "rate_limit.store.out" in "{outage}",

@@ -2,13 +2,13 @@
 
 use super::names;
 use super::series::Series;
-use crate::distributed::{ReplyKind, StoreSnapshot};
+use crate::distributed::{Circuit, ReplyKind, StoreSnapshot};
 
 /// The bounds of [`StoreSnapshot::ROUND_TRIPS`] in seconds, and of all.
 const BOUNDS: [&str; StoreSnapshot::ROUND_TRIPS.len() + 1] =
     ["0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "1", "+Inf"];
 
-pub(super) fn publish_store(series: &Series<'_>, store: &StoreSnapshot) {
+pub(super) fn publish_store(series: &Series<'_>, store: &StoreSnapshot, circuits: &[Circuit]) {
     series.counter(names::STORE_REQUESTS, None, store.round_trips);
     for kind in ReplyKind::ALL {
         series.counter(names::STORE_ERRORS, Some(("kind", kind.name())), store.error_replies(kind));
@@ -25,6 +25,12 @@ pub(super) fn publish_store(series: &Series<'_>, store: &StoreSnapshot) {
     series.gauge(names::STORE_LEVEL, store.level as f64);
     series.seconds(names::STORE_NEXT_TOKEN, store.next_token);
     series.counter(names::STORE_SENT_AWAY, None, store.sent_away);
+    series.gauge(names::STORE_PLACES, store.places as f64);
+    series.gauge(names::STORE_NODES, store.nodes as f64);
+    for (state, name) in Circuit::NAMED {
+        let count = circuits.iter().filter(|circuit| **circuit == state).count();
+        series.gauge_of(names::STORE_CIRCUITS, Some(("state", name.into())), count as f64);
+    }
     series.gauge(names::STORE_QUOTA_VERSION, f64::from(store.quota_version));
     series.counter(names::STORE_OUTAGES, None, store.outages);
     series.gauge(names::STORE_OUT, f64::from(u8::from(store.is_out)));

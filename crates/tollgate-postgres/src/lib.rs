@@ -76,8 +76,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::distributed::{
-    BreakerSnapshot, LeaseGrant, LeaseRequest, Outage, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot,
-    Stores,
+    BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, Outage, ReplyKind, Store, StoreCounters, StoreError,
+    StoreSnapshot, Stores,
 };
 
 /// How long an answer may take, unless the user sets another time.
@@ -358,6 +358,10 @@ impl Store for PostgresStore {
     /// `None`, because the circuit breaker suppresses requests.
     fn shard(&self) -> Option<u64> {
         None
+    }
+
+    fn circuits(&self) -> Vec<Circuit> {
+        vec![self.server().circuit]
     }
 }
 

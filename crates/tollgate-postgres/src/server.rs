@@ -6,7 +6,7 @@ use deadpool_postgres::tokio_postgres::{Config, Error, IsolationLevel, NoTls, Ro
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use tollgate::distributed::{ReplyKind, StoreError};
 
-/// The migration: two tables and five functions. It can run again, and while limiters run.
+/// The migration: a table and seven functions. It can run again, and while limiters run.
 pub const MIGRATION: &str = include_str!("store.sql");
 
 /// The request of a node.

@@ -342,6 +342,10 @@ impl Store for RedisStore {
     fn shard(&self) -> Option<u64> {
         None
     }
+
+    fn circuits(&self) -> Vec<Circuit> {
+        self.servers().iter().map(|server| server.breaker.circuit).collect()
+    }
 }
 
 /// The reason why an attempt failed, and whether to repeat it.

@@ -102,6 +102,11 @@ impl<K: 'static> DistributedKeyedLimiter<K> {
     pub(crate) fn observers(&self) -> &crate::observe::Observers {
         &self.map.observers
     }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn circuits(&self) -> Vec<crate::distributed::Circuit> {
+        self.map.stores.circuits()
+    }
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Outage, Store, StoreCounters, StoreError};
+use tollgate::distributed::{Circuit, LeaseGrant, LeaseRequest, MemoryStore, Outage, Store, StoreCounters, StoreError};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Failing {
@@ -42,5 +42,11 @@ impl Store for Failing {
 
     fn outage(&self) -> Outage {
         Store::outage(&self.store)
+    }
+
+    /// One that answers, and one that does not while requests fail.
+    fn circuits(&self) -> Vec<Circuit> {
+        let fails = self.error.lock().unwrap().is_some();
+        vec![Circuit::Closed, if fails { Circuit::Open } else { Circuit::Closed }]
     }
 }

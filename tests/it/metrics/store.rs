@@ -4,10 +4,11 @@ use super::scrape;
 use crate::distributed::failing::Failing;
 use std::process::Command;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
-use tollgate::distributed::{MemoryStore, Outage, ReplyKind, StoreError};
+use tollgate::distributed::{MemoryStore, Outage, ReplyKind, StoreError, StoreSnapshot};
 use tollgate::metrics::{INSTRUMENTS, Meter};
-use tollgate::{ConsumeError, Limiter, Quota};
+use tollgate::{ConsumeError, Limiter, Quota, Share};
 
 #[tokio::test(start_paused = true)]
 async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {
@@ -79,6 +80,8 @@ async fn callers_that_are_refused_for_errors_of_the_server_are_in_an_outage_by_t
             "{error}"
         );
         assert!(values.gauge("store_outage_seconds{key=api}") > 1.0, "{error}");
+        let circuits = |state| values.gauge(&format!("store_circuits{{key=api,state={state}}}"));
+        assert_eq!(["closed", "open", "half_open"].map(circuits), [1.0, 1.0, 0.0]);
         if let StoreError::Reply { kind, .. } = error {
             assert!(values.counter(&format!("store_errors_total{{key=api,kind={kind}}}")) > 0);
         }
@@ -92,6 +95,71 @@ async fn callers_that_are_refused_for_errors_of_the_server_are_in_an_outage_by_t
         let snapshot = store.store.snapshot();
         assert_eq!((snapshot.error, snapshot.error_age), (None, None), "the store has recovered");
     }
+}
+
+/// A node has its place until it is granted, its claims leave, or its limiter is dropped, with classes too.
+#[tokio::test(start_paused = true)]
+async fn the_places_and_the_nodes_of_a_store_are_published() {
+    for has_classes in [false, true] {
+        let store = MemoryStore::new();
+        let quota = Quota::new(1, Duration::from_secs(10)).burst(1);
+        let build = || {
+            let builder = Limiter::builder().quota(quota).distributed(store.clone());
+            if has_classes { builder.classes().build() } else { builder.build() }.unwrap()
+        };
+        let mut limiters = [build(), build(), build()].map(Some);
+        let meter = Meter::new("api", limiters[0].as_ref().unwrap()).unwrap();
+        let seen = || {
+            let values = scrape(|| meter.publish());
+            let [places, nodes] = ["places", "nodes"].map(|name| values.gauge(&format!("store_{name}{{key=api}}")));
+            assert_eq!([places, nodes], [store.snapshot().places, store.snapshot().nodes].map(|count| count as f64));
+            places
+        };
+        let mut claims = limiters.each_ref().map(|limiter| {
+            let limiter = limiter.clone().unwrap();
+            let class = has_classes.then(|| limiter.class("pages", Share::weight(1)).unwrap());
+            tokio::spawn(async move {
+                match class {
+                    Some(class) => class.consume_owned(1).await.map(drop),
+                    None => limiter.consume_owned(1).await.map(drop),
+                }
+            })
+        });
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((seen(), store.snapshot().nodes), (2.0, 3), "the third was granted");
+        let waiting = |claims: &[JoinHandle<_>; 3]| (0..3).filter(|i| !claims[*i].is_finished()).collect::<Vec<_>>();
+        let [first, second] = waiting(&claims)[..] else { panic!("two wait") };
+        claims[first].abort();
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(seen(), 1.0, "claims leave");
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!((seen(), claims[second].is_finished()), (0.0, true), "it is granted");
+        let limiter = limiters[second].take().unwrap();
+        claims[second] = tokio::spawn(async move { limiter.consume_owned(1).await.map(drop) });
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(seen(), 1.0);
+        claims[second].abort();
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(seen(), 0.0, "its limiter is dropped");
+    }
+}
+
+/// So the alert for a store that is not asked is none for a scarce quota.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_sleeps_while_claims_wait_has_a_place() {
+    let store = MemoryStore::new();
+    let quota = Quota::per_hour(1).burst(1).initial(0);
+    let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
+    let waiting = tokio::spawn(async move { limiter.wait(1).await });
+    let mut oldest = Duration::ZERO;
+    while !waiting.is_finished() {
+        sleep(Duration::from_secs(1)).await;
+        let StoreSnapshot { answer_age, places, .. } = store.snapshot();
+        let age = answer_age.unwrap();
+        assert!(age <= Duration::from_secs(2) || places == 1, "{age:?}");
+        oldest = oldest.max(age);
+    }
+    assert!(oldest > Duration::from_secs(60), "{oldest:?}");
 }
 
 #[test]
@@ -117,17 +185,25 @@ async fn the_figures_of_all_keys_stores_are_published_together() {
 }
 
 /// The rules of docs/operations.md.
-#[test]
-fn the_alert_rules_of_the_runbook_are_valid_and_name_series_that_are_published() {
+#[tokio::test]
+async fn the_alert_rules_of_the_runbook_are_valid_and_name_series_that_are_published() {
     let page = include_str!("../../../docs/operations.md");
     let rules = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    let names = rules.match_indices("rate_limit_").map(|(start, _)| {
-        let end = |byte: char| !byte.is_ascii_lowercase() && byte != '_';
-        rules[start..].split(end).next().unwrap()
+    let named = page.match_indices("rate_limit_").map(|(start, _)| {
+        let end = page[start..].find(|byte: char| !byte.is_ascii_lowercase() && byte != '_').unwrap();
+        page[start..].split_at(end)
     });
-    let names: Vec<&str> = names.collect();
+    let (names, rests): (Vec<&str>, Vec<&str>) = named.unzip();
     let unknown = names.iter().filter(|name| !INSTRUMENTS.iter().any(|instrument| instrument.name == **name));
-    assert_eq!((names.len(), unknown.collect::<Vec<_>>()), (12, vec![]));
+    assert_eq!((names.len(), unknown.collect::<Vec<_>>()), (16, vec![]));
+    // The label of a series that is selected by one.
+    let limiter = Limiter::builder().quota(Quota::per_second(10)).distributed(MemoryStore::new()).build().unwrap();
+    let meter = Meter::new("api", &limiter).unwrap();
+    let published = scrape(|| meter.publish());
+    let labels = rests.iter().filter_map(|rest| rest.strip_prefix('{')?.split_once('}'));
+    let labels: Vec<String> = labels.map(|(label, _)| label.replace(['!', '"'], "")).collect();
+    let missing = labels.iter().filter(|label| !published.0.keys().any(|series| series.contains(*label)));
+    assert_eq!((labels.len(), missing.collect::<Vec<_>>()), (3, vec![]));
     let file = std::env::temp_dir().join(format!("tollgate-{}-rules.yaml", std::process::id()));
     std::fs::write(&file, rules).unwrap();
     match Command::new("promtool").args(["check", "rules"]).arg(&file).output() {

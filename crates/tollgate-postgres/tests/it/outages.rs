@@ -274,6 +274,7 @@ async fn a_server_that_is_gone_is_asked_by_trials_only() {
     }
     let BreakerSnapshot { circuit, opened, not_sent, trials, .. } = store.server();
     assert!(circuit != Circuit::Closed && (opened, not_sent) == (1, 199), "{:?}", store.server());
+    assert!(matches!(store.circuits()[..], [Circuit::Open | Circuit::HalfOpen]), "{:?}", store.server());
     // The first request, and its repeat.
     let accepted = accepted.load(Relaxed);
     assert!(accepted <= 2 + trials, "{accepted} connections, {trials} trials");

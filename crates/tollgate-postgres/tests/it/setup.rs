@@ -78,6 +78,30 @@ async fn names_are_any_text_up_to_their_bound() {
     assert!(matches!(PostgresStore::connect("mysql://x", "x").await, Err(StoreError::Misnamed(_))));
 }
 
+/// The statements and settings of docs/operations.md, in a schema of the limiters' own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_runbook_sets_up_a_user() {
+    let Some(server) = Server::start_bare().await else { return };
+    let page = include_str!("../../../../docs/operations.md");
+    let span = |begin: &str| {
+        let mut spans = page.split('`').skip(1).step_by(2);
+        spans.find(|span| span.starts_with(begin)).unwrap_or_else(|| panic!("no {begin}"))
+    };
+    let schema = span("?options=-c%20search_path");
+    server.say("CREATE ROLE limits LOGIN; CREATE SCHEMA limits; GRANT USAGE ON SCHEMA limits TO limits").await;
+    migrate(&pool(&(server.address() + schema)).unwrap()).await.unwrap();
+    server.say(&format!("SET search_path = limits; {}; {}", span("GRANT "), span("ALTER ROLE limits"))).await;
+    let durability = span("?options=-c%20synchronous").replace("?options=", "%20");
+    let address = format!("{}{schema}{durability}&{}", server.address_of("limits"), span("target_session_attrs"));
+    let store = PostgresStore::connect(&address, "api").await.unwrap();
+    assert_eq!((store.ask(ask(1)).await.unwrap().remaining, store.snapshot().warning), (6, None));
+    let connection = pool(&address).unwrap().get().await.unwrap();
+    connection.query_one(span("SELECT tollgate_sweep_1"), &[]).await.unwrap();
+    let settings = "SELECT current_setting('synchronous_commit'), current_setting('default_transaction_isolation')";
+    let settings = connection.query_one(settings, &[]).await.unwrap();
+    assert_eq!((settings.get(0), settings.get(1)), ("off", "read committed"));
+}
+
 /// A pool may have other users: they must not get a connection whose transaction has failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migration_that_fails_leaves_no_transaction_behind() {

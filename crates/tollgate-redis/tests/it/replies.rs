@@ -97,7 +97,7 @@ async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
     timeout(FOR_EVER, again).await.expect("the request is not repeated");
     assert_eq!((made(&store), store.snapshot().error_replies(ReplyKind::Busy)), (1, 1));
     let [server] = &store.servers()[..] else { panic!("one server") };
-    assert_eq!((server.breaker.circuit, server.breaker.opened), (Circuit::Closed, 1));
+    assert_eq!((store.circuits(), server.breaker.opened), (vec![Circuit::Closed], 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

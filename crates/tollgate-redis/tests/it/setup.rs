@@ -1,11 +1,11 @@
 //! What `connect` checks.
 
 use super::masters::masters;
-use super::server::{Server, open_store};
+use super::server::{FOR_EVER, Server, open_store};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tollgate::Quota;
-use tollgate::distributed::{LeaseRequest, Missing, QuotaTerms, Store, StoreError};
+use tollgate::distributed::{ClassClaims, LeaseRequest, Missing, QuotaTerms, ReplyKind, Store, StoreError};
 use tollgate_redis::RedisStore;
 
 /// All rights that a store needs.
@@ -90,10 +90,13 @@ async fn a_name_that_is_empty_or_too_long_is_an_error() {
 async fn the_documented_rights_are_enough() {
     let Some(server) = Server::start() else { return };
     let documented = include_str!("../../../../docs/operations.md");
-    let words = documented.lines().find(|line| line.contains("+hmget")).unwrap().split(' ');
-    let words: Vec<&str> = words.map(|word| if word == ">PASSWORD" { ">secret" } else { word }).collect();
-    server.say(&words);
-    let store = open_store(&format!("redis://tollgate:secret@127.0.0.1:{}/", server.port()), "rights").await;
+    let lines = documented.lines().filter(|line| line.starts_with("ACL SETUSER tollgate "));
+    let lines: Vec<String> = lines.map(|line| line.replace(">PASSWORD", ">secret")).collect();
+    assert_eq!(lines.len(), 4);
+    let say = |line: &String| drop(server.say(&line.split('#').next().unwrap().split_whitespace().collect::<Vec<_>>()));
+    say(&lines[0]);
+    let url = format!("redis://tollgate:secret@127.0.0.1:{}/", server.port());
+    let store = open_store(&url, "rights").await;
     let terms = QuotaTerms::of(&Quota::per_hour(10), 0).unwrap();
     let mut ask = LeaseRequest::new(1, 1, terms);
     ask.want = 1;
@@ -109,6 +112,49 @@ async fn the_documented_rights_are_enough() {
         (ask.want, ask.at_once, ask.leave) = (1, true, true);
         assert_eq!(key.ask(ask).await.unwrap().now, 1);
     }
+    lines[1..].iter().for_each(say);
+    let mut client = redis::Client::open(url).unwrap().get_connection().unwrap();
+    for command in [&["INFO"][..], &["EXISTS", "tollgate:{rights}"], &["CLUSTER", "SLOTS"]] {
+        let said = redis::cmd(command[0]).arg(&command[1..]).exec(&mut client);
+        assert!(said.as_ref().err().is_none_or(|error| error.code() != Some("NOPERM")), "{command:?}: {said:?}");
+    }
+}
+
+/// The settings of docs/operations.md: a replica that is gone stops the writes that a failover would lose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_runbook_sets_up_a_server() {
+    let (Some(server), Some(mut replica)) = (Server::start(), Server::start()) else { return };
+    replica.follow(&server);
+    let page = include_str!("../../../../docs/operations.md");
+    let mut set = Vec::new();
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split('|').collect();
+        let spans = |cell: usize| cells[cell].split('`').skip(1).step_by(2);
+        for (setting, value) in spans(1).zip(spans(2)) {
+            server.say(&["CONFIG", "SET", setting, value]);
+            set.push(setting);
+        }
+    }
+    let settings = ["maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag"];
+    assert_eq!(set, settings);
+    let store = open_store(&server.url(), "settings").await;
+    let ask = || store.ask(LeaseRequest::new(1, 1, QuotaTerms::of(&Quota::per_second(1), 0).unwrap()));
+    // Until the replica has reported, and later until its last report is too old.
+    let becomes = async |replies: bool| {
+        let becomes = async {
+            loop {
+                match ask().await {
+                    Err(StoreError::Reply { kind: ReplyKind::NoReplicas, .. }) if !replies => return,
+                    answer if answer.is_ok() && replies => return,
+                    _ => sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        timeout(FOR_EVER, becomes).await.expect("the replica does not count");
+    };
+    becomes(true).await;
+    replica.kill();
+    becomes(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -190,13 +236,17 @@ async fn the_runbook_reads_and_resets_a_bucket() {
     let Some(server) = Server::start() else { return };
     let store = open_store(&server.url(), "api").await;
     let terms = QuotaTerms::of(&Quota::per_second(5).burst(7), 0).unwrap();
-    store.ask(LeaseRequest::new(1, 1, terms)).await.unwrap();
     let page = include_str!("../../../../docs/operations.md");
-    let commands = page.lines().filter_map(|line| line.strip_prefix("redis-cli "));
-    let said: Vec<String> = commands
-        .map(|line| server.say(&line.split('#').next().unwrap_or_default().split_whitespace().collect::<Vec<_>>()))
-        .collect();
-    let said: Vec<&str> = said.iter().map(|said| said.trim()).collect();
-    assert!(said[0].starts_with("7 "), "{said:?}");
-    assert_eq!(said[1..], [&*terms.to_string(), "3", "1"]);
+    for (classes, fields) in [(vec![], "3"), (vec![ClassClaims::from_numbers([5, 0, 1, 0, 0, 0, 0, 0])], "4")] {
+        let mut ask = LeaseRequest::new(1, 1, terms);
+        ask.classes = classes;
+        store.ask(ask).await.unwrap();
+        let commands = page.lines().filter_map(|line| line.strip_prefix("redis-cli "));
+        let said: Vec<String> = commands
+            .map(|line| server.say(&line.split('#').next().unwrap_or_default().split_whitespace().collect::<Vec<_>>()))
+            .collect();
+        let said: Vec<&str> = said.iter().map(|said| said.trim()).collect();
+        assert!(said[0].starts_with("7 "), "{said:?}");
+        assert_eq!(said[1..], [&*terms.to_string(), fields, "1"]);
+    }
 }
