@@ -21,6 +21,7 @@ mod liveness;
 mod memory;
 mod mixes;
 mod nodes;
+mod patient;
 mod random_worlds;
 mod versions;
 mod within;

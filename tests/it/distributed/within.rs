@@ -1,7 +1,7 @@
 //! Claims with a deadline on an exhausted quota: refused at once with the wait, and only if they would wait for too long.
 
 use super::law::Ledger;
-use super::nodes::{limiter, millis, nodes, one_node};
+use super::nodes::{consume_for, limiter, millis, nodes, one_node};
 use fastrand::Rng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,6 +29,8 @@ struct Sparse {
     rate: u64,
     burst: u64,
     deadline: u64,
+    /// Callers on one more node that wait for as long as it takes.
+    batch: u64,
 }
 
 const TIME: u64 = 60;
@@ -89,6 +91,11 @@ impl Sparse {
                 }
             });
         }
+        let batch = limiter(&store, quota);
+        for _ in 0..self.batch {
+            let calls = consume_for(batch.clone(), 1, Duration::from_secs(TIME), ledger.clone());
+            tasks.spawn(async move { _ = calls.await });
+        }
         sleep_until(end).await;
         (ledger.total(), ledger.excess(self.rate, self.burst))
     }
@@ -114,7 +121,7 @@ async fn callers_with_deadlines_have_what_one_call_for_each_claim_has() {
         (20, 5.0, 50, 5, 100, 95),
         (20, 10.0, 50, 5, 20, 90),
     ] {
-        let sparse = Sparse { nodes, calls, rate, burst, deadline };
+        let sparse = Sparse { nodes, calls, rate, burst, deadline, batch: 0 };
         let gcra = sparse.gcra();
         for (ends, most) in [(Ends::Within, 97), (Ends::Dropped, dropped)] {
             let (granted, excess) = sparse.run(ends).await;
@@ -126,6 +133,17 @@ async fn callers_with_deadlines_have_what_one_call_for_each_claim_has() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// They had 27 % of the rate.
+#[tokio::test(start_paused = true)]
+async fn callers_with_deadlines_beside_patient_ones_waste_no_token() {
+    let sparse = Sparse { nodes: 20, calls: 4.0, rate: 50, burst: 50, deadline: 50, batch: 20 };
+    for (ends, percent) in [(Ends::Within, 98), (Ends::Dropped, 97)] {
+        let (granted, excess) = sparse.run(ends).await;
+        println!("{ends:?}: {granted} of {}, excess {excess}", 50 * TIME + 50);
+        assert!(granted * 100 >= (50 * TIME + 50) * percent && excess <= 0.1, "{ends:?}: {granted}, {excess}");
+    }
 }
 
 fn wait(node: &Limiter, cost: u64) -> JoinHandle<()> {

@@ -3,6 +3,7 @@
 use super::{millis, node, nodes, one_node};
 use crate::fixture::too_late;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tollgate::distributed::MemoryStore;
 use tollgate::{Bound, Quota, TryAcquireError};
@@ -182,6 +183,22 @@ async fn try_acquire_finds_tokens_over_a_slow_connection_too() {
     assert!(users.try_acquire(&1, 3).is_err());
     sleep(millis(650)).await;
     assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
+}
+
+/// Each key has a store of its own, so their number does not matter.
+#[tokio::test(start_paused = true)]
+async fn a_key_for_which_a_claim_waits_for_long_costs_few_requests() {
+    const KEYS: u64 = 500;
+    let (_, users) = one_node(Quota::per_minute(1));
+    // The first token of each key is there.
+    for grants in [0, KEYS] {
+        assert_eq!(users.snapshot().store.round_trips, grants);
+        let waiting: JoinSet<_> = (0..KEYS).map(|key| users.consume(&key, 1)).collect();
+        waiting.join_all().await.into_iter().for_each(|granted| drop(granted.unwrap()));
+    }
+    let requests = users.snapshot().store.round_trips;
+    println!("{requests} requests for {KEYS} grants");
+    assert!(requests <= 20 * KEYS, "{requests} requests for {KEYS} grants");
 }
 
 #[tokio::test(start_paused = true)]
