@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo bench -p tollgate-service --bench decisions            # all servers that are here
 //! cargo bench -p tollgate-service --bench decisions -- HOST:PORT PID   # another server of the same protocol
+//! cargo bench -p tollgate-service --bench decisions -- RATE [HOST:PORT PID]   # so many calls per second, whatever comes back
 //! cargo bench -p tollgate-service --bench decisions -- memory   # of 1,000 rules, 100,000 values, and 10,000 calls that wait
 //! cargo bench -p tollgate-service --bench decisions -- HOST:PORT calls N   # N calls, to count a server's instructions
 //! ```
@@ -49,11 +50,15 @@ fn main() {
         ["serve", requests] => runtime.block_on(serve(requests)),
         ["memory"] => runtime.block_on(memory()),
         [address, "calls", count] => runtime.block_on(call(address.parse().unwrap(), count.parse().unwrap(), &["k"])),
-        [address, pid] => runtime.block_on(measure("other", address.parse().unwrap(), pid.parse().unwrap())),
-        _ => {
+        [ref rate @ .., address, pid] if address.contains(':') => {
+            let rate = rate.first().map(|rate| rate.parse().unwrap());
+            runtime.block_on(measure("other", address.parse().unwrap(), pid.parse().unwrap(), rate));
+        }
+        [ref rate @ ..] => {
+            let rate = rate.first().map(|rate| rate.parse().unwrap());
             for (name, kind) in [("floor", "floor"), ("granted", "1000000"), ("refused", "1")].repeat(3) {
                 let (child, address) = start(kind);
-                runtime.block_on(measure(name, address, child.0.id()));
+                runtime.block_on(measure(name, address, child.0.id(), rate));
             }
         }
     }
@@ -201,13 +206,15 @@ async fn call(address: SocketAddr, count: usize, keys: &[&str]) {
     calls.join_all().await;
 }
 
-async fn measure(name: &str, address: SocketAddr, pid: u32) {
+/// Calls one after the other, or at a `rate` per second.
+async fn measure(name: &str, address: SocketAddr, pid: u32, rate: Option<f64>) {
     let mut calls = JoinSet::new();
     let (go_on, stop) = watch::channel(true);
+    let every = rate.map(|rate| Duration::from_secs_f64(CALLS as f64 / rate));
     for number in 0..CONNECTIONS {
         let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
         for call in 0..CALLS / CONNECTIONS {
-            calls.spawn(call_until(channel.clone(), number * CALLS + call, stop.clone()));
+            calls.spawn(call_until(channel.clone(), number * CALLS + call, every, stop.clone()));
         }
     }
     tokio::time::sleep(WARM).await;
@@ -228,11 +235,27 @@ async fn measure(name: &str, address: SocketAddr, pid: u32) {
     println!("{name:10} {per_call:6.2} us of CPU per decision, {rate:7.0}/s, p50 {median:?}, p99 {tail:?}");
 }
 
-async fn call_until(channel: Channel, seed: usize, stop: watch::Receiver<bool>) -> Vec<(Instant, Duration)> {
+/// If the calls come at a rate, the time of a late one counts from when it was due.
+async fn call_until(
+    channel: Channel,
+    seed: usize,
+    every: Option<Duration>,
+    stop: watch::Receiver<bool>,
+) -> Vec<(Instant, Duration)> {
     let mut caller = Caller::new(channel, seed);
+    let mut due = Instant::now() + every.unwrap_or_default().mul_f64(caller.random.f64());
     let mut times = Vec::new();
     while *stop.borrow() {
-        times.push(caller.call("k").await);
+        if let Some(every) = every {
+            let is_late = due < Instant::now();
+            tokio::time::sleep_until(due.into()).await;
+            let began = if is_late { due } else { Instant::now() };
+            let (at, _) = caller.call("k").await;
+            times.push((at, at - began));
+            due += every;
+        } else {
+            times.push(caller.call("k").await);
+        }
     }
     times
 }
