@@ -12,8 +12,15 @@ use tollgate::Quota;
 use tollgate::distributed::{MemoryStore, Outage};
 
 /// The rows that each run judges.
-const JUDGED: &[&str] =
-    &["hot, 20 ms", "turns of 50 ms", "far, 1 caller a node", "far, hiccups to 100 ms", "far, work 250 ms"];
+const JUDGED: &[&str] = &[
+    "hot, 20 ms",
+    "turns of 50 ms",
+    "far, 1 caller a node",
+    "far, hiccups to 100 ms",
+    "far, work 250 ms",
+    "far, 16 nodes, 1,000/s",
+    "far, 16 nodes, 1,000/s, jitter",
+];
 
 /// A fleet, and the figures that it reaches.
 #[derive(Debug)]
@@ -64,6 +71,8 @@ const FLEETS: &[Row] = &[
     row("far, cost 10", 0.600, 1.7, Fleet { cost: 10, rate: 20_000, burst: 2_000, ..FAR }),
     row("far, 1 caller a node", 0.210, 47.6, Fleet { callers: 1, ..FAR }),
     row("far, 16 nodes", 0.615, 16.3, Fleet { latencies: &[100; 16], rate: 8_000, burst: 800, ..FAR }),
+    row("far, 16 nodes, 1,000/s", 1.000, 34.4, Fleet { latencies: &[100; 16], rate: 1_000, burst: 100, ..FAR }),
+    row("far, 16 nodes, 1,000/s, jitter", 0.999, 30.8, Fleet { latencies: &[100; 16], rate: 1_000, burst: 100, jitter: 150, ..FAR }),
     row("far, burst 1", 0.500, 20.0, Fleet { burst: 1, ..FAR }),
     row("far, 1 busy, 7 quiet", 0.539, 18.3, Fleet { latencies: &[100; 8], callers: 400, quiet: 7, ..FAR }),
     row("far, 3 busy, 1 quiet", 0.577, 14.5, Fleet { quiet: 1, callers: 133, ..FAR }),
@@ -153,9 +162,45 @@ async fn a_crash_loop_stops_no_fleet() {
         }
         let began = Instant::now();
         limiter(&store, quota).wait(1).await.unwrap();
+        println!("claims of {cost} on {rate}/s each {every} ms: {:?}", began.elapsed());
         assert!(began.elapsed() <= millis(bound), "{rate}/s: {:?}", began.elapsed());
         assert!(debt >= -(rate as i64).div_euclid(4) - 1, "{rate}/s: {debt} tokens");
     }
+}
+
+/// The tokens of a place are there for the others when the node does not come.
+#[tokio::test(start_paused = true)]
+async fn large_claims_that_crash_stop_a_busy_fleet_for_as_long_as_a_place_lasts() {
+    let store = MemoryStore::new();
+    store.set_latency(Duration::from_micros(500));
+    let (quota, time) = (Quota::per_second(1_000).burst(6_000), millis(30_000));
+    let ledger = Ledger::default();
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let node = limiter(&store, quota);
+        for _ in 0..20 {
+            tasks.spawn(consume_for(node.clone(), 1, time, ledger.clone()));
+        }
+    }
+    let (mut before, mut last, mut gap) = (0, Instant::now(), Duration::ZERO);
+    sleep(millis(5_000)).await;
+    for number in 0..2_500 {
+        if number % 50 == 0 && number < 250 {
+            let link = Link::to(&store, Outage::Wait);
+            let node = limiter(&link, quota);
+            let claim = tokio::spawn(async move { node.wait(6_000).await });
+            sleep(millis(50)).await;
+            link.cut(Cut::Before);
+            claim.abort();
+        }
+        sleep(millis(10)).await;
+        if ledger.total() > before || number == 0 {
+            (before, last) = (ledger.total(), Instant::now());
+        }
+        gap = gap.max(last.elapsed());
+    }
+    println!("{gap:?}");
+    assert!(gap <= millis(2_200), "{gap:?}");
 }
 
 /// With latencies that vary, lost answers, and claims that are given up.
