@@ -4,14 +4,15 @@ use super::nodes::limiter;
 use super::server::{FOR_EVER, Server};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{
     BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError,
 };
-use tollgate::{ConsumeError, Quota};
+use tollgate::{ConsumeError, Limiter, Quota};
 use tollgate_postgres::{PostgresStore, pool};
 
 fn ask(node: u128, number: u64, want: u64) -> LeaseRequest {
@@ -187,6 +188,64 @@ async fn a_claim_of_a_node_that_leaves_is_carried_out_twice_at_most() {
     }
     assert_eq!(store.ask(ask(1, 2, 0)).await.unwrap().remaining, 99 - 2 * 10);
     assert_eq!(store.server().opened, 0);
+}
+
+/// While nodes run: the processes of the server stand still, its table is truncated, or answers are lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_of_a_busy_server_exceed_nothing_but_what_it_forgets() {
+    let Some(server) = Server::start().await else { return };
+    let (proxy, port) = Proxy::before(server.port()).await;
+    proxy.loses_answers.store(true, Relaxed);
+    for fault in ["stops", "truncated", "loses answers"] {
+        let pool = pool(&format!("postgres://owner@127.0.0.1:{port}/postgres")).unwrap();
+        // What stands still must be noticed.
+        let timeout = if fault == "stops" { Duration::from_secs(1) } else { FOR_EVER };
+        let store = || PostgresStore::lazy(pool.clone(), fault).unwrap().answer_timeout(timeout);
+        let (stores, began) = ([store(), store()], Instant::now());
+        let limiters = stores.each_ref().map(|store| limiter(store, Quota::per_second(1_000).burst(100).initial(0)));
+        let mut callers = JoinSet::new();
+        for limiter in limiters.iter().cycle().take(20) {
+            let limiter = limiter.clone();
+            callers.spawn(async move { while limiter.wait(1).await.is_ok() {} });
+        }
+        let granted = || limiters.iter().map(|limiter| limiter.snapshot().granted).sum::<u64>();
+        let comes = async |what: &str, so: &dyn Fn() -> bool| {
+            while !so() {
+                assert!(began.elapsed() < FOR_EVER, "{fault}: {what} never comes");
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let goes_on = async || {
+            let before = granted();
+            comes("a grant", &|| granted() >= before + 200).await;
+        };
+        goes_on().await;
+        let seen = || stores.each_ref().map(PostgresStore::snapshot);
+        match fault {
+            "stops" => {
+                server.signal("-STOP");
+                comes("the outage", &|| seen().iter().all(|seen| seen.is_out)).await;
+                server.signal("-CONT");
+            }
+            "truncated" => {
+                server.say("TRUNCATE tollgate").await;
+                comes("the loss", &|| seen().iter().all(|seen| seen.losses == 1)).await;
+            }
+            _ => {
+                for _ in 0..5 {
+                    proxy.cut.fetch_add(1, Relaxed);
+                    goes_on().await;
+                }
+            }
+        }
+        goes_on().await;
+        limiters.iter().for_each(Limiter::close);
+        callers.join_all().await;
+        let forgotten: u64 = seen().iter().map(|seen| seen.excess_estimate).sum();
+        let most = (began.elapsed().as_micros() / 1_000) as u64 + forgotten;
+        assert!(granted() <= most, "{fault}: {} of {most}", granted());
+        assert_eq!(fault == "truncated", forgotten > 0, "{fault}: {forgotten}");
+    }
 }
 
 /// Another session that holds the lock of a store does not make connections pile up.

@@ -102,6 +102,15 @@ impl Server {
         self.child.as_ref().unwrap().id()
     }
 
+    /// Sends a signal that stops or continues all its processes.
+    #[allow(dead_code, reason = "no bench does that")]
+    pub fn signal(&self, name: &str) {
+        let first = self.process();
+        let others = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
+        let ids = others.split_whitespace().map(str::to_owned).chain([first.to_string()]);
+        assert!(Command::new("kill").arg(name).args(ids).status().unwrap().success());
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -134,19 +134,49 @@ async fn a_killed_redis_that_restarts_empty_grants_its_initial_tokens_and_no_lea
 
 /// The nodes stay connected, and learn of the loss from their next answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_is_flushed_is_noticed_by_each_node_and_grants_no_lease_twice() {
+async fn a_redis_that_loses_the_bucket_is_noticed_by_each_node_and_grants_no_lease_twice() {
+    let Some(server) = Server::start_with(&["--maxmemory-policy", "allkeys-random"]) else { return };
+    let full = "CONFIG SET maxmemory 1";
+    // With a full memory, the next command evicts what there is.
+    for fault in [&["FLUSHALL"][..], &["DEL tollgate:{outages}"], &[full, "EXISTS x", "CONFIG SET maxmemory 0"]] {
+        let mut world = World::start_with(&server.url(), Outage::Fail, BURST, FOR_EVER).await;
+        world.recovers().await;
+        fault.iter().for_each(|command| {
+            let words: Vec<&str> = command.split(' ').collect();
+            redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.client()).unwrap();
+        });
+        let losses = |store: &RedisStore| store.snapshot().losses;
+        world.comes_to("each node notices the loss", || world.stores.iter().all(|store| losses(store) > 0)).await;
+        world.recovers().await;
+        // A request may find the memory full, or what it wrote may be evicted, too.
+        let most = world.stores.iter().map(losses).max().unwrap();
+        assert!(fault[0] == full || (world.outages(), most) == (0, 1), "{fault:?}");
+        let (granted, may) = world.stop().await;
+        // The bucket is empty again, as the quota says. In addition there are the tokens promised to the two nodes before
+        // they noticed: a turn and a quarter each.
+        assert!(granted <= may + most * 5 * RATE / 20, "{fault:?}: {granted} of {may}");
+        redis::cmd("FLUSHALL").exec(&mut server.client()).unwrap();
+    }
+    assert!(!server.say(&["INFO", "stats"]).contains("evicted_keys:0\r"), "nothing was evicted");
+}
+
+/// The server ends the connections too, so that nodes log in again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_is_changed_is_an_outage_until_it_is_accepted_again() {
     let Some(server) = Server::start() else { return };
-    let mut world = World::start_with(&server.url(), Outage::Fail, BURST, FOR_EVER).await;
+    let user = |password: &str| server.say(&["ACL", "SETUSER", "limits", "on", "resetpass", password, "~*", "+@all"]);
+    user(">secret");
+    let url = format!("redis://limits:secret@127.0.0.1:{}/", server.port());
+    let mut world = World::start(&url, Outage::Wait).await;
     world.recovers().await;
-    redis::cmd("FLUSHALL").exec(&mut server.client()).unwrap();
-    let is_noticed = || world.stores.iter().all(|store| store.snapshot().losses == 1);
-    world.comes_to("each node notices the loss", is_noticed).await;
+    user(">other");
+    end_connections(&server);
+    let refused = |store: &RedisStore| store.snapshot().error.is_some_and(|error| error.contains("uthentication"));
+    world.comes_to("nodes are refused", || world.stores.iter().all(refused)).await;
+    user(">secret");
     world.recovers().await;
-    assert_eq!(world.outages(), 0);
     let (granted, may) = world.stop().await;
-    // The bucket is empty again, as the quota says. In addition there are the tokens promised to the two nodes before they
-    // noticed: a turn and a quarter each.
-    assert!(granted <= may + 5 * RATE / 20, "{granted} of {may}");
+    assert!(granted <= may && world.outages() >= 2, "{granted} of {may}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

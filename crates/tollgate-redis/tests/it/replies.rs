@@ -192,13 +192,15 @@ async fn break_the_disk(server: &Server) {
 /// The servers answer, with errors: this is an outage in the figures of the store, as it is for callers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn error_replies_to_a_limiter_are_an_outage_that_ends_with_its_cause() {
-    let causes: [(ReplyKind, &[&str], &[&str]); 4] = [
+    let causes: [(ReplyKind, &[&str], &[&str]); 5] = [
         (ReplyKind::OutOfMemory, &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]),
         (
             ReplyKind::NoPermission,
             &["ACL", "SETUSER", "default", "resetkeys"],
             &["ACL", "SETUSER", "default", "allkeys"],
         ),
+        // Of the commands in the script.
+        (ReplyKind::NoPermission, &["ACL", "SETUSER", "default", "-hset"], &["ACL", "SETUSER", "default", "+hset"]),
         (
             ReplyKind::NoReplicas,
             &["CONFIG", "SET", "min-replicas-to-write", "1"],
