@@ -54,7 +54,7 @@ fn main() {
             let rate = rate.first().map(|rate| rate.parse().unwrap());
             runtime.block_on(measure("other", address.parse().unwrap(), pid.parse().unwrap(), rate));
         }
-        [ref rate @ ..] => {
+        ref rate => {
             let rate = rate.first().map(|rate| rate.parse().unwrap());
             for (name, kind) in [("floor", "floor"), ("granted", "1000000"), ("refused", "1")].repeat(3) {
                 let (child, address) = start(kind);
