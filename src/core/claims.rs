@@ -5,7 +5,7 @@ use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
 use crate::core::rovers::ahead;
-use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Refund, Sample, State};
+use crate::core::state::{Arrival, MAX_COST, Refund, Sample, State};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::{ClassLabel, OBSERVED, QueueInfo, Verdict, WaitRecord};
 use std::ops::ControlFlow;
@@ -78,10 +78,9 @@ impl Core {
         if let Some(remaining) = self.fast_admit(class, cost, sample) {
             return Ok(remaining);
         }
-        let (answer, source_task_is_gone) =
-            self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-                (state.try_acquire(rovers, class, cost, sample.now), state.source_task_is_gone())
-            });
+        let (answer, source_task_is_gone) = self.look_ahead(sample, cost, |state, rovers, sample| {
+            (state.try_acquire(rovers, class, cost, sample.now), state.source_task_is_gone())
+        });
         if let Ok(word) = answer {
             self.observers().verdict(cost, word);
         }
@@ -208,15 +207,16 @@ impl Core {
                 return Poll::Pending;
             }
         }
-        let (result, unserved, queue_info) =
-            self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-                // `within` needs a timer of its own, and so a runtime, a manual clock, or a thread that parks.
-                let timed = allowed.is_none() || has_timer || host.is_some() || self.time.is_manual();
-                let driven = timed && self.is_driven(state, &host);
-                let arrival = Arrival { place: place.as_mut(), class, cost, waker: &mut waker, allowed, driven };
-                let queue_info = state.queue_info(rovers, cost, sample.now);
-                (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), queue_info)
-            });
+        // Without a deadline nothing is looked at ahead.
+        let looked_at = if allowed.is_some() { cost } else { 0 };
+        let (result, unserved, queue_info) = self.look_ahead(sample, looked_at, |state, rovers, sample| {
+            // `within` needs a timer of its own, and so a runtime, a manual clock, or a thread that parks.
+            let timed = allowed.is_none() || has_timer || host.is_some() || self.time.is_manual();
+            let driven = timed && self.is_driven(state, &host);
+            let arrival = Arrival { place: place.as_mut(), class, cost, waker: &mut waker, allowed, driven };
+            let queue_info = state.queue_info(rovers, cost, sample.now);
+            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), queue_info)
+        });
         drop_quietly(waker);
         match result {
             Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),

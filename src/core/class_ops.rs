@@ -48,15 +48,7 @@ impl Core {
     }
 
     pub(crate) fn set_share(&self, class: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
-        self.change_classes(|state| state.set_share(class, share))?;
-        self.limit_installments();
-        Ok(())
-    }
-
-    /// A change has left classes whose largest installments are not up to date: looks at them, and releases the lock now and
-    /// then. If the clock panics, the last sample is used: the change is made.
-    pub(crate) fn limit_installments(&self) {
-        while self.has_classes && self.with_anyway(|state, _, _| state.limit_more_installments()) {}
+        self.change_classes(|state| state.set_share(class, share))
     }
 
     /// Changes the classes. Nothing can be claimed without the lock meanwhile: a claim made afterwards sees the change.

@@ -10,7 +10,7 @@
 //! | `pick.rs`, `charge.rs` | **the order of service**: which class is served next, and what a service costs |
 //! | `conflict.rs`, `retained.rs` | whether all floors can be kept; what removed classes still owe |
 //! | `scheduler.rs` | claims in installments, and what is set aside for them |
-//! | `reserve.rs`, `simulation.rs` | joint claims; estimates |
+//! | `debts.rs`, `reserve.rs`, `simulation.rs` | debts; joint claims; estimates |
 //! | `name.rs`, `entry.rs`, `table.rs`, `lacks.rs` | the queues and names of the classes, and what they lack |
 //!
 //! `state/classes.rs` serves a limiter with them.
@@ -18,6 +18,7 @@
 mod ceiling;
 mod charge;
 mod conflict;
+mod debts;
 mod entry;
 mod floor;
 mod installments;

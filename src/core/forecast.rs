@@ -30,6 +30,16 @@ pub(crate) struct Line {
     pub(crate) largest: u64,
 }
 
+impl Line {
+    /// The instant at which a claim of `cost` behind the queue is granted, if positions alone decide.
+    fn scheduled(&self, supply: &Supply, cost: u64) -> Option<u64> {
+        let front = self.base.wrapping_add(self.first.1);
+        // Claims that the last reading of the time has not seen are not in the bounds yet.
+        let may_decide = supply.claimed() == self.base;
+        if may_decide { supply.scheduled_behind(front, self.largest, self.tail.wrapping_add(cost)) } else { None }
+    }
+}
+
 /// What is known of a queue that was served ahead of time.
 #[derive(Debug, Default)]
 pub(crate) struct Forecast(Option<Ahead>);
@@ -57,16 +67,26 @@ impl Forecast {
         cost: u64,
         claims: impl FnOnce(u64) -> I,
     ) -> Option<u64> {
-        let (first, first_cost) = line.first;
-        // Claims that the last reading of the time has not seen are not in the bounds yet.
-        if supply.claimed() == line.base {
-            let front = line.base.wrapping_add(first_cost);
-            if let Some(at) = supply.scheduled_behind(front, line.largest, line.tail.wrapping_add(cost)) {
-                return Some(at);
-            }
+        line.scheduled(supply, cost).or_else(|| {
+            let (ahead, base) = self.behind(supply, line.base, line.first.0, claims)?;
+            ahead.scheduled(base.wrapping_add(cost))
+        })
+    }
+
+    /// Serves at most this many claims ahead of time for [`predict`](Self::predict). Returns whether that was all it takes.
+    pub(crate) fn prepare<I: Iterator<Item = Claim>>(
+        &mut self,
+        supply: &Supply,
+        line: Line,
+        cost: u64,
+        claims: impl FnOnce(u64) -> I,
+        most: usize,
+    ) -> bool {
+        line.scheduled(supply, cost).is_some() || {
+            let known = self.known(supply, line.base, line.first.0);
+            let mut more = claims(known.until);
+            known.cover(more.by_ref().take(most)).is_none() || more.next().is_none()
         }
-        let (ahead, base) = self.behind(supply, line.base, first, claims)?;
-        ahead.scheduled(base.wrapping_add(cost))
     }
 
     /// The supply as it will be once the last claim has been granted, and the position in it at which the next claim begins.
@@ -78,13 +98,18 @@ impl Forecast {
         first: u64,
         claims: impl FnOnce(u64) -> I,
     ) -> Option<(&Supply, u64)> {
+        let known = self.known(supply, base, first);
+        known.cover(claims(known.until))?;
+        Some((&known.supply, known.base))
+    }
+
+    /// What is known, if it still holds.
+    fn known(&mut self, supply: &Supply, base: u64, first: u64) -> &mut Ahead {
         let changes = supply.changes();
         // External tokens change without a call of `note_change`.
         let holds = |known: &Ahead| known.changes == changes && known.until > first && !supply.has_external();
         let known = self.0.take().filter(holds);
-        let known = self.0.insert(known.unwrap_or_else(|| Ahead { supply: supply.clone(), base, until: 0, changes }));
-        known.cover(claims(known.until))?;
-        Some((&known.supply, known.base))
+        self.0.insert(known.unwrap_or_else(|| Ahead { supply: supply.clone(), base, until: 0, changes }))
     }
 
     /// Claim number `number` was cancelled, and the one before it has taken over its `debt`.

@@ -18,6 +18,9 @@ use crate::core::state::{CatchUp, Reach, Sample, ServeResult, State};
 use crate::core::wakes::{Review, Wakes};
 use crate::sync::MutexGuard;
 
+/// How many steps [`Core::look_ahead`] takes before it looks at the rest at once: enough for 250,000 waiters.
+const MOST_STEPS_AHEAD: usize = 64;
+
 /// A queue that is locked and served up to its sample.
 pub(crate) struct Locked<'a> {
     pub(crate) core: &'a Core,
@@ -146,6 +149,27 @@ impl Core {
     /// the end of the queue. Serves one batch at most.
     pub(crate) fn look_at<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         self.sampled(Some(self.sample()), Reach::Held, CatchUp::Batch, act)
+    }
+
+    /// Like [`look_at`](Self::look_at), for acts that may tell how long a claim of `cost` would wait. Behind a long queue this
+    /// looks ahead in steps first, and releases the lock between them.
+    pub(crate) fn look_ahead<R>(
+        &self,
+        mut sample: Sample,
+        cost: u64,
+        mut act: impl FnMut(&mut State, &Rovers, Sample) -> R,
+    ) -> R {
+        for steps_left in (0..MOST_STEPS_AHEAD).rev() {
+            let result = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+                // Other callers may void the steps again and again.
+                (steps_left == 0 || state.prepare_to_predict(rovers, cost)).then(|| act(state, rovers, sample))
+            });
+            match result {
+                Some(result) => return result,
+                None => sample = self.sample(),
+            }
+        }
+        unreachable!("the last step acts")
     }
 
     /// Like [`with`](Self::with), for acts that are also correct on a queue that is behind. Serves one batch at most.

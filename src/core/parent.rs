@@ -71,20 +71,24 @@ impl Parent {
     /// [`State::estimate_later`].
     pub(crate) fn estimate_later(&self, cost: u64, delay: Duration) -> Option<Duration> {
         let group = self.group;
-        self.limiter.look_at(|state, rovers, sample| state.estimate_later(rovers, group, cost, sample.now, delay))
+        self.look_ahead(self.sample(), cost, |state, rovers, sample| {
+            state.estimate_later(rovers, group, cost, sample.now, delay)
+        })
     }
 
     /// The final answer of a child that has denied `cost` tokens: it accounts for the parent too.
     pub(crate) fn deny_too(&self, cost: u64, denied: Denied) -> TryAcquireError {
         let group = self.group;
-        self.limiter.look_at(|state, rovers, sample| state.deny_too(rovers, group, cost, sample.now, denied))
+        self.look_ahead(self.sample(), cost, |state, rovers, sample| {
+            state.deny_too(rovers, group, cost, sample.now, denied)
+        })
     }
 
     /// The final answer of a child that has refused to wait for `cost` tokens: it accounts for the parent too.
     pub(crate) fn refuse_too(&self, cost: u64, error: ConsumeError) -> ConsumeError {
         let ConsumeError::TooLate { estimate, allowed, .. } = error else { return error };
         let group = self.group;
-        self.limiter.look_at(|state, rovers, sample| {
+        self.look_ahead(self.sample(), cost, |state, rovers, sample| {
             match state.estimate_later(rovers, group, cost, sample.now, estimate) {
                 Some(later) if later > estimate => state.too_late(rovers, cost, later, allowed).as_parent(),
                 _ => error,

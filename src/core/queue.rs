@@ -164,11 +164,17 @@ impl Queue {
         self.iter_from(0)
     }
 
-    /// The waiters with this number or a higher one. The search starts at the end.
+    /// The waiters with this number or a higher one. The search starts at the end that is nearer.
     pub(crate) fn iter_from(&self, number: u64) -> impl Iterator<Item = &Waiter> {
-        let mut cursor = self.list.cursor_ghost();
-        if number > 0 {
+        let mut cursor = self.list.cursor_back();
+        let last = cursor.protected().map_or(0, |last| last.number);
+        if self.front().is_none_or(|front| number.saturating_sub(front.number) < last.saturating_sub(number)) {
+            cursor = self.list.cursor_front();
+            while cursor.protected().is_some_and(|waiter| waiter.number < number) {
+                cursor.move_next();
+            }
             cursor.move_previous();
+        } else {
             while cursor.protected().is_some_and(|waiter| waiter.number >= number) {
                 cursor.move_previous();
             }

@@ -55,9 +55,7 @@ impl Limiter {
             let changed = state.set_quota(rovers, which, quota);
             state.note_calendars(&core.time);
             changed
-        })?;
-        self.core().limit_installments();
-        Ok(())
+        })
     }
 
     /// Puts a quota in [dry run](crate::Builder::dry_run), or enforces it again. `which` is its index or its name.

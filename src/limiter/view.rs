@@ -41,7 +41,8 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
-        self.core().look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now))
+        let core = self.core();
+        core.look_ahead(core.sample(), cost, |state, rovers, sample| state.shown_estimate(rovers, cost, sample.now))
     }
 
     /// Returns true once [`close`](Self::close) was called.

@@ -164,7 +164,7 @@ impl Metered for Limiter {
                 series.counter_of(names::QUOTA_REFUSALS, others, tally.refused_by(QUOTAS));
             }
         }
-        publish_classes(series, tally, &self.core().look_at(|state, _, _| state.class_totals()));
+        publish_classes(series, tally, &self.core().class_totals());
         if seen.dry_run.is_some() {
             for (index, quota) in seen.quotas.iter().enumerate().take(QUOTAS) {
                 let name = quota.name.clone().map_or_else(|| index.to_string().into(), SharedString::from);

@@ -82,10 +82,7 @@ impl Tree {
         if is_known || limits.rate.is_none() || self.rare(ROOT).floors == 0 {
             return None;
         }
-        self.subtree(ROOT).find_map(|id| {
-            let node = self.rare(id);
-            let burst = node.ceiling.as_ref().filter(|_| node.floors > 0)?.burst();
-            (burst < limits.burst).then_some((id, FloorConflict::CeilingBurst { burst, least: limits.burst }))
-        })
+        let (burst, id) = *self.ceilings.first().filter(|(burst, _)| *burst < limits.burst)?;
+        Some((id, FloorConflict::CeilingBurst { burst, least: limits.burst }))
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Rate {
 const MAX_TERM: u128 = 1 << 63;
 
 impl Rate {
+    pub(super) const ZERO: Self = Self { tokens: 0, nanos: 1 };
+
     /// The rate of a quota that time refills.
     pub(super) fn of(quota: Quota) -> Option<Self> {
         let nanos = u128::from(quota.period_nanos());
@@ -62,6 +64,12 @@ impl Rate {
         Self::reduced(tokens, self.nanos * other.nanos)
     }
 
+    /// Not below zero.
+    pub(super) fn minus(self, other: Self) -> Self {
+        let tokens = (self.tokens * other.nanos).saturating_sub(other.tokens * self.nanos);
+        Self::reduced(tokens, self.nanos * other.nanos)
+    }
+
     pub(super) fn is_below(self, other: Self) -> bool {
         self.tokens * other.nanos < other.tokens * self.nanos
     }
@@ -92,7 +100,8 @@ pub(super) fn nanos(units: FloorTime) -> u64 {
 pub(super) struct Floor {
     /// As configured.
     pub(super) rate: Rate,
-    /// As applied: scaled if all floors together exceed the rate of the limiter.
+    /// As applied: scaled if all floors together exceed the rate of the limiter. May not be up to date; see
+    /// [`Tree::limit_more_classes`](super::tree::Tree::limit_more_classes).
     pub(super) applied: Rate,
     /// The instant from which the next installment is due.
     pub(super) next: FloorTime,

@@ -14,7 +14,7 @@
 use super::Pick;
 use super::conflict::FloorConflict;
 use super::limits::Limits;
-use super::offer::ClassId;
+use super::offer::{ClassId, NO_CLASS};
 use super::tree::Tree;
 use crate::Quota;
 use crate::core::rovers::ahead;
@@ -28,9 +28,9 @@ pub(super) struct Leaf {
     /// What the front claim of its queue costs; 0 if no claim waits.
     pub(super) cost: u64,
     /// What is set aside for the front claim.
-    paid: u64,
+    pub(super) paid: u64,
     /// A debt of the class that is paid before its front claim.
-    owed: u64,
+    pub(super) owed: u64,
 }
 
 impl Leaf {
@@ -78,11 +78,13 @@ pub(crate) struct Scheduler {
     /// Tokens that were taken for joint claims that had their last turn and are not granted yet.
     pub(super) parked: u64,
     /// The sum of all debts of classes.
-    owed: u64,
+    pub(super) owed: u64,
     /// The leaves with a debt, and some that have paid theirs.
-    debtors: Vec<ClassId>,
+    pub(super) debtors: Vec<ClassId>,
     /// Which leaves are among the `debtors`.
-    is_debtor: Vec<bool>,
+    pub(super) is_debtor: Vec<bool>,
+    /// All debts were charged to the limiter. Nothing is served until they are taken off the leaves.
+    pub(super) are_debts_charged: bool,
     /// In a limiter with a source of tokens, the leaf that is next stays so: tokens are requested and saved for it that could
     /// not be kept for others. Tokens of other quotas can all be kept.
     pub(crate) saves_for: Option<ClassId>,
@@ -110,6 +112,7 @@ impl Scheduler {
             owed: 0,
             debtors: Vec::new(),
             is_debtor: vec![false],
+            are_debts_charged: false,
             saves_for: None,
             turns: VecDeque::new(),
             shadow: None,
@@ -144,7 +147,7 @@ impl Scheduler {
     }
 
     #[inline]
-    fn set_leaf(&mut self, id: ClassId, leaf: Leaf, now: u64) {
+    pub(super) fn set_leaf(&mut self, id: ClassId, leaf: Leaf, now: u64) {
         if leaf.is_divided() {
             self.leaves[id as usize] = leaf;
         }
@@ -167,12 +170,6 @@ impl Scheduler {
             }
         }
         (id, own)
-    }
-
-    fn list_debtor(&mut self, id: ClassId) {
-        if !std::mem::replace(&mut self.is_debtor[id as usize], true) {
-            self.debtors.push(id);
-        }
     }
 
     /// A class with a ceiling below which floors could not be kept if quota number `index` were `quota`.
@@ -207,27 +204,6 @@ impl Scheduler {
         }
     }
 
-    /// A debt of `tokens` joins a leaf in which no claim waits, while other claims wait.
-    pub(crate) fn add_debt(&mut self, leaf: ClassId, tokens: u64, now: u64) {
-        self.owed += tokens;
-        let known = self.leaf(leaf);
-        self.list_debtor(leaf);
-        self.set_leaf(leaf, Leaf { owed: known.owed + tokens, ..known }, now);
-    }
-
-    /// A debt of `tokens` was noted behind a claim that has left: it joins the leaf.
-    pub(crate) fn carry_debt(&mut self, leaf: ClassId, tokens: u64, now: u64) {
-        if tokens > 0 {
-            self.owed -= tokens;
-            self.add_debt(leaf, tokens, now);
-        }
-    }
-
-    /// A debt of `tokens` was noted behind a claim in the queue.
-    pub(crate) fn note_debt(&mut self, tokens: u64) {
-        self.owed += tokens;
-    }
-
     /// Serves a claim of `cost` tokens at once, if it is picked before all that wait and no ceiling holds it back. `take`
     /// takes the tokens from the limiter's quotas, if they are there. No claim waits in `leaf`. Returns the pick, if it was
     /// served.
@@ -252,6 +228,9 @@ impl Scheduler {
     /// What is served next, unless something changes before.
     #[inline]
     pub(crate) fn pick(&self) -> Option<Pick> {
+        if self.are_debts_charged {
+            return None;
+        }
         let saves_for = self.saves_for.and_then(|leaf| self.tree.installment(leaf));
         let in_turn = || self.turns.iter().find_map(|(leaf, _)| self.tree.installment(*leaf));
         let pick = saves_for.or_else(in_turn).or_else(|| self.tree.pick())?;
@@ -402,20 +381,15 @@ impl Scheduler {
         paid
     }
 
-    /// No claim waits any more: charges the rest of all debts at once.
-    pub(crate) fn charge_debts(&mut self, supply: &mut Supply) {
-        let (sum, now) = (std::mem::take(&mut self.owed), supply.synced());
-        if sum > 0 {
-            for id in std::mem::take(&mut self.debtors) {
-                self.is_debtor[id as usize] = false;
-                let leaf = self.leaf(id);
-                if leaf.owed > 0 {
-                    self.set_leaf(id, Leaf { owed: 0, ..leaf }, now);
-                }
-            }
-            supply.claim(sum);
-            self.note_taken(sum, now);
-        }
+    /// Whether a change has left something for [`finish_changes`](Self::finish_changes).
+    #[inline]
+    pub(crate) fn is_changing(&self) -> bool {
+        self.are_debts_charged || self.tree.unlimited != NO_CLASS
+    }
+
+    /// Does a bounded part of what changes have left. Returns whether nothing is left.
+    pub(crate) fn finish_changes(&mut self, now: u64) -> bool {
+        (!self.are_debts_charged || self.take_debts_off(now)) && self.tree.limit_more_classes(now)
     }
 
     /// `tokens` of a grant made in `leaf` come back; see [`Tree::refund`].
@@ -432,11 +406,6 @@ impl Scheduler {
     /// Tokens are added by hand.
     pub(crate) fn replenish(&mut self, tokens: u64, now: u64) {
         self.with_shadow(now, |shadow| shadow.replenish(tokens, None));
-    }
-
-    /// The debt that a leaf pays before its front claim.
-    pub(crate) fn debt(&self, leaf: ClassId) -> u64 {
-        self.leaf(leaf).owed
     }
 
     /// What is set aside for the front claim of a leaf.

@@ -157,9 +157,9 @@ impl Classes {
         self.rare_mut(class).label = Some(label);
     }
 
-    /// The classes that users made and did not remove, in the order of their numbers.
-    pub(crate) fn labels(&self) -> impl Iterator<Item = (ClassId, &Arc<ClassLabel>)> {
-        (0..).zip(&self.rare).filter_map(|(class, rare)| Some((class, rare.label.as_ref()?)))
+    /// How observers name a class, if a user made it and it was not removed.
+    pub(crate) fn label(&self, class: ClassId) -> Option<&Arc<ClassLabel>> {
+        self.rare(class).label.as_ref()
     }
 
     /// Counts an installment that a class was served.

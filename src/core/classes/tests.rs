@@ -2,3 +2,4 @@
 
 mod arrivals;
 mod bounded_work;
+mod lock_holds;

@@ -6,7 +6,7 @@
 //! back.
 //!
 //! This file holds the shape of the tree and its configuration; `node.rs` what is known of each class, `limits.rs` what
-//! the quotas mean for them, `installments.rs` how much of a claim is served at a time, `conflict.rs` whether the floors can
+//! the quotas mean for them, `installments.rs` how much of a claim and of a floor is served at a time, `conflict.rs` whether the floors can
 //! be kept, `retained.rs` what removed classes leave, and `pick.rs` and `charge.rs` the rules of service.
 //!
 //! The scheduler is SFQ (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996), hierarchical as in the paper, with tags
@@ -22,6 +22,7 @@ use super::tags::{StartTag, Weight};
 use super::tournament::{NOWHERE, Tournament};
 use crate::Quota;
 use crate::core::steps;
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 #[derive(Clone, Debug)]
@@ -36,8 +37,12 @@ pub(crate) struct Tree {
     pub(super) rechecks: Tournament<(u64, ClassId)>,
     /// Counts the instants at which classes became backlogged.
     pub(super) count: u64,
-    /// The largest installments of the classes from this one on may not be up to date; see
-    /// [`limit_more_installments`](Self::limit_more_installments).
+    /// The sum of the rates of all floors, as configured.
+    pub(super) floors: Rate,
+    /// The classes with floors below their ceilings, by the bursts of these ceilings.
+    pub(super) ceilings: BTreeSet<(u64, ClassId)>,
+    /// What the limits mean for the classes from this one on may not be up to date; see
+    /// [`limit_more_classes`](Self::limit_more_classes). [`NO_CLASS`] if it is for all.
     pub(super) unlimited: ClassId,
 }
 
@@ -51,7 +56,9 @@ impl Tree {
             limits,
             rechecks: Tournament::default(),
             count: 0,
-            unlimited: ClassId::MAX,
+            floors: Rate::ZERO,
+            ceilings: BTreeSet::new(),
+            unlimited: NO_CLASS,
         };
         tree.nodes[ROOT as usize].most = limits.burst;
         tree
@@ -95,12 +102,7 @@ impl Tree {
         self.rare(id).children
     }
 
-    /// The class and all classes below it; each comes before those in it.
-    pub(crate) fn subtree(&self, root: ClassId) -> impl Iterator<Item = ClassId> {
-        std::iter::successors(Some(root), move |id| self.after(root, *id))
-    }
-
-    /// The class that follows `id` in the subtree of `root`.
+    /// The class that follows `id` among `root` and all classes below it; each comes before those in it.
     pub(super) fn after(&self, root: ClassId, id: ClassId) -> Option<ClassId> {
         steps::count();
         let mut at = id;
@@ -312,17 +314,22 @@ impl Tree {
         self.note_whether_bare(id);
         let was_scaled = self.are_floors_scaled();
         let fixed = |rate: Option<Rate>| rate.map_or(0, Rate::fixed);
+        let zero = Rate::ZERO;
+        self.floors = self.floors.minus(old.unwrap_or(zero)).plus(rate.unwrap_or(zero));
         let mut above = id;
         loop {
+            self.unlist_ceiling(above);
             let node = self.rare_mut(above);
             node.floors = node.floors - fixed(old) + fixed(rate);
+            self.list_ceiling(above);
             if above == ROOT {
                 break;
             }
             above = self.parent(above);
         }
         if was_scaled || self.are_floors_scaled() {
-            self.scale_floors(now);
+            self.limit_class(id, now);
+            self.limit_classes(ROOT, now);
         }
         self.refresh_fully(id, now);
     }
@@ -331,17 +338,23 @@ impl Tree {
         self.limits.rate.is_some_and(|rate| self.rare(ROOT).floors > rate.fixed_up())
     }
 
-    /// Applies all floors as they are, or scaled by the same factor if together they exceed the rate of the limiter.
-    fn scale_floors(&mut self, now: u64) {
-        let sum = self.rare.iter().filter_map(|node| Some(node.floor.as_ref()?.rate)).reduce(Rate::plus);
-        let scale = sum.zip(self.limits.rate).filter(|_| self.are_floors_scaled());
-        for id in 0..self.len() as ClassId {
-            steps::count();
-            let Some(floor) = &mut self.rare_mut(id).floor else { continue };
-            floor.applied = scale.map_or(floor.rate, |(sum, rate)| floor.rate.scaled(rate, sum));
-            if self.node(id).front.is_some() {
-                self.refresh(id, now);
-            }
+    /// What is applied of a floor: all of it, or scaled by the same factor as all others if together they exceed the rate of
+    /// the limiter.
+    pub(super) fn scaled(&self, floor: Rate) -> Rate {
+        let limit = self.limits.rate.filter(|_| self.are_floors_scaled());
+        limit.map_or(floor, |limit| floor.scaled(limit, self.floors))
+    }
+
+    fn unlist_ceiling(&mut self, id: ClassId) {
+        if let Some(ceiling) = &self.rare[id as usize].ceiling {
+            self.ceilings.remove(&(ceiling.burst(), id));
+        }
+    }
+
+    fn list_ceiling(&mut self, id: ClassId) {
+        let node = &self.rare[id as usize];
+        if let Some(ceiling) = node.ceiling.as_ref().filter(|_| node.floors > 0) {
+            self.ceilings.insert((ceiling.burst(), id));
         }
     }
 
@@ -349,6 +362,7 @@ impl Tree {
     ///
     /// A ceiling that is set again after it was taken off has minted meanwhile, and no more.
     pub(crate) fn set_ceiling(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
+        self.unlist_ceiling(id);
         let node = self.rare_mut(id);
         let known = node.ceiling.take().or_else(|| node.former_ceiling.take());
         match quota {
@@ -363,19 +377,17 @@ impl Tree {
             }
             None => node.former_ceiling = known,
         }
+        self.list_ceiling(id);
         self.note_whether_bare(id);
-        self.limit_installments(id, now);
+        self.limit_classes(id, now);
     }
 
     /// The quotas of the limiter have changed.
     pub(crate) fn set_limits(&mut self, limits: Limits, now: u64) {
         let (was_scaled, burst) = (self.are_floors_scaled(), self.limits.burst);
         self.limits = limits;
-        if was_scaled || self.are_floors_scaled() {
-            self.scale_floors(now);
-        }
-        if limits.burst != burst {
-            self.limit_installments(ROOT, now);
+        if was_scaled || self.are_floors_scaled() || limits.burst != burst {
+            self.limit_classes(ROOT, now);
         }
     }
 

@@ -195,11 +195,6 @@ impl Fronts {
         }
     }
 
-    /// All fronts that `which` selects have to be reviewed at once. Takes time in proportion to their number.
-    pub(crate) fn make_urgent(&mut self, which: impl Fn(&Front) -> bool) {
-        self.urgent.extend(self.fronts.iter().filter(|(_, front)| which(front)).map(|(number, _)| *number));
-    }
-
     /// The front with the first alarm has to be reviewed at once, if it does not hold this limiter.
     pub(crate) fn make_first_urgent(&mut self) {
         if let Some((_, number)) = self.alarms.iter().find(|(_, number)| !self.ready.contains(number)) {
@@ -262,7 +257,7 @@ mod tests {
             let (mut fronts, mut known, mut urgent) = (Fronts::default(), BTreeSet::new(), BTreeSet::new());
             for step in 0..300 {
                 let number = random.u64(0..40);
-                match random.u8(0..12) {
+                match random.u8(0..10) {
                     0..4 if known.insert(number) => fronts.add(number, Front::new(Arc::clone(&set), 0, 1, 0)),
                     4 if known.remove(&number) => {
                         assert!(fronts.remove(number).is_some());
@@ -278,13 +273,9 @@ mod tests {
                         assert_eq!(fronts.urgent, named, "no front is named one by one");
                         urgent = known.clone();
                     }
-                    7..10 => {
+                    _ => {
                         fronts.clear_urgent(number);
                         urgent.remove(&number);
-                    }
-                    _ => {
-                        fronts.make_urgent(|front| front.cost == 1 && number % 2 == 0);
-                        urgent = if number % 2 == 0 { known.clone() } else { urgent };
                     }
                 }
                 assert_eq!(fronts.first_urgent(), urgent.first().copied(), "seed {seed}, step {step}");

@@ -89,7 +89,7 @@ impl State {
         let entry = classes.entry(class);
         // Waiters that are turned away are due at once, and so is what an interrupted caller or a child has left. The task of
         // a source must learn of each waiter, and a dry run of each claim.
-        let is_late = !classes.closing.is_empty() || self.is_unfinished();
+        let is_late = !classes.closing.is_empty() || classes.scheduler.is_changing() || self.is_unfinished();
         if entry.is_removed || is_late || !self.role.has_only(Role::CLASSES) || self.queue.has_joint() {
             return false;
         }

@@ -13,9 +13,13 @@ use crate::core::wakes::Wakes;
 const LOOKED_AT_AT_ONCE: usize = 1_024;
 
 impl State {
-    /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if a child has to answer
-    /// first, if the batch of wakers is full, or if enough classes were looked at for one hold of the lock.
+    /// Finishes changes of the classes, and turns away the waiters of a limiter that was closed, and of removed classes.
+    /// Returns false if a child has to answer first, if the batch of wakers is full, or if enough classes were looked at for
+    /// one hold of the lock.
     pub(super) fn turn_closed_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        if !self.finish_changes() {
+            return false;
+        }
         let mut looked_at = 0;
         while let Some(class) = self.next_closed(&mut looked_at) {
             if wakes.is_full() {

@@ -1,8 +1,10 @@
 //! Read access to the classes of a limiter, for callers that report them.
 
 use super::State;
+use crate::core::Core;
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::rovers::Rovers;
+use crate::core::steps;
 use crate::observe::ClassLabel;
 use std::sync::Arc;
 
@@ -15,18 +17,33 @@ pub(crate) struct ClassTotals {
     pub(crate) waiting_tokens: u64,
 }
 
-impl State {
-    /// What a meter publishes of the classes that users made.
+/// How many classes a meter looks at while the lock is held.
+const LOOKED_AT_AT_ONCE: ClassId = 1_024;
+
+impl Core {
+    /// What a meter publishes of the classes that users made. Releases the lock now and then.
     pub(crate) fn class_totals(&self) -> Vec<ClassTotals> {
-        let classes = self.classes().into_iter();
-        let totals = classes.flat_map(|classes| {
-            classes.labels().map(|(class, label)| {
-                let entry = classes.entry(class);
-                let (waiting_tasks, waiting_tokens) = self.waiting_in(class);
-                ClassTotals { label: Arc::clone(label), served: entry.served, waiting_tasks, waiting_tokens }
-            })
-        });
-        totals.collect()
+        let mut totals = Vec::new();
+        let mut from = ROOT;
+        while self.has_classes && self.look_at(|state, _, _| state.add_class_totals(from, &mut totals)) {
+            from += LOOKED_AT_AT_ONCE;
+        }
+        totals
+    }
+}
+
+impl State {
+    /// Adds what a meter publishes of some classes, those from this number on. Returns false if there are none.
+    fn add_class_totals(&self, from: ClassId, totals: &mut Vec<ClassTotals>) -> bool {
+        let Some(classes) = self.classes() else { return false };
+        let some = (from..classes.len()).take(LOOKED_AT_AT_ONCE as usize);
+        totals.extend(some.filter_map(|class| {
+            steps::count();
+            let label = Arc::clone(classes.label(class)?);
+            let (waiting_tasks, waiting_tokens) = self.waiting_in(class);
+            Some(ClassTotals { label, served: classes.entry(class).served, waiting_tasks, waiting_tokens })
+        }));
+        from < classes.len()
     }
 
     /// How many claims wait in a class that is not the root, and their tokens; also joint claims.

@@ -240,10 +240,13 @@ impl State {
         conflict.map_or(Ok(()), |(class, conflict)| Err(conflict_error(conflict, &classes.name(class))))
     }
 
-    /// See [`Core::limit_installments`](crate::core::Core::limit_installments).
-    pub(crate) fn limit_more_installments(&mut self) -> bool {
+    /// Does what changes of the classes have left, a bounded part of it for one hold of the lock. Returns whether nothing is
+    /// left.
+    #[inline]
+    pub(super) fn finish_changes(&mut self) -> bool {
         let now = self.supply.synced();
-        self.classes_mut().is_some_and(|classes| classes.scheduler.tree.limit_more_installments(now))
+        let scheduler = classes_in(&mut self.rare).map(|classes| &mut classes.scheduler);
+        scheduler.is_none_or(|scheduler| !scheduler.is_changing() || scheduler.finish_changes(now))
     }
 
     /// Quota number `index` was replaced.

@@ -8,6 +8,9 @@ use crate::core::rovers::Rovers;
 use crate::core::supply::Supply;
 use std::time::Duration;
 
+/// How many claims are served ahead of time while the lock is held.
+const FORESEEN_AT_ONCE: usize = 4_096;
+
 impl State {
     /// The instant at which a claim of `cost` made now would be granted. `None` if no clock can tell, or if this queue
     /// alone does not decide.
@@ -20,13 +23,31 @@ impl State {
         if self.queue.has_joint() || self.role.has(Role::CHILD) && !self.queue.is_empty() {
             return None;
         }
-        let (base, tail) = (self.base(rovers), rovers.tail());
-        let Some(front) = self.queue.front().filter(|_| !self.supply.is_straight()) else {
-            return self.supply.scheduled(tail.wrapping_add(cost));
-        };
-        let line = Line { base, tail, first: (front.number, front.cost), largest: self.queue.largest() };
+        let Some(line) = self.line(rovers) else { return self.supply.scheduled(rovers.tail().wrapping_add(cost)) };
         let forecast = &mut self.rare.get_or_insert_default().forecast;
         forecast.predict(&self.supply, line, cost, |from| self.queue.iter_from(from).map(Waiter::as_claim))
+    }
+
+    /// The claims that wait, if an estimate may depend on each of them.
+    fn line(&self, rovers: &Rovers) -> Option<Line> {
+        let front = self.queue.front().filter(|_| !self.supply.is_straight())?;
+        let (base, first) = (self.base(rovers), (front.number, front.cost));
+        Some(Line { base, tail: rovers.tail(), first, largest: self.queue.largest() })
+    }
+
+    /// Looks at a part of a long queue, for a [`predict`](Self::predict) that follows. Returns false if more is left of it.
+    #[inline]
+    pub(crate) fn prepare_to_predict(&mut self, rovers: &Rovers, cost: u64) -> bool {
+        self.queue.len() <= FORESEEN_AT_ONCE as u64 || cost == 0 || self.prepare_part(rovers, cost)
+    }
+
+    #[cold]
+    fn prepare_part(&mut self, rovers: &Rovers, cost: u64) -> bool {
+        let is_other = self.role.has(Role::CLASSES | Role::CHILD | Role::SOURCE) || self.queue.has_joint();
+        let Some(line) = self.line(rovers).filter(|_| !is_other) else { return true };
+        let forecast = &mut self.rare.get_or_insert_default().forecast;
+        let claims = |from| self.queue.iter_from(from).map(Waiter::as_claim);
+        forecast.prepare(&self.supply, line, cost, claims, FORESEEN_AT_ONCE)
     }
 
     /// The supply as it will be once the last waiter has been granted, and the position in it at which the next claim

@@ -292,17 +292,10 @@ impl State {
         }
     }
 
-    /// The quotas, the pause or the cap are others now, or the limiter was closed.
+    /// The quotas, the pause or the cap are others now, or the limiter was closed, or a class removed.
     pub(super) fn review_all_fronts(&mut self) {
         if let Some(fronts) = self.joint_mut() {
             fronts.make_all_urgent();
-        }
-    }
-
-    /// A class was removed: its joint claims end.
-    pub(super) fn review_fronts_of(&mut self, class: ClassId) {
-        if let Some(fronts) = self.joint_mut() {
-            fronts.make_urgent(|front| front.class == class);
         }
     }
 

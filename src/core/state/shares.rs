@@ -126,7 +126,7 @@ impl State {
                 classes.closing.push(next);
             }
             if classes.entry(next).has_joint {
-                self.review_fronts_of(next);
+                self.review_all_fronts();
             }
             if next == class {
                 return false;
@@ -155,11 +155,13 @@ impl State {
     /// The last handle of a class was dropped.
     pub(crate) fn free_class(&mut self, class: ClassId) {
         let now = self.supply.synced();
-        if let Some(classes) = self.classes_mut() {
-            classes.free(class, now);
+        let Some(classes) = self.classes_mut() else { return };
+        let has_joint = classes.entry(class).has_joint;
+        classes.free(class, now);
+        if has_joint {
+            // Joint claims of the class that were forgotten end.
+            self.review_all_fronts();
         }
-        // Joint claims of the class that were forgotten end.
-        self.review_fronts_of(class);
     }
 }
 

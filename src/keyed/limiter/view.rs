@@ -263,8 +263,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
             }
             rates.reached(levels, cost).map(|at| wait(at, levels, now))
         };
-        let at_live =
-            |live: &Core| live.look_at(|state, rovers, sample| state.shown_estimate(rovers, cost, sample.now));
+        let at_live = |live: &Core| {
+            live.look_ahead(live.sample(), cost, |state, rovers, sample| state.shown_estimate(rovers, cost, sample.now))
+        };
         self.look(key, at_levels, at_live, Some(None))
     }
 }

@@ -8,8 +8,7 @@ use crate::core::classes::{KeyName, ROOT, tags};
 use crate::core::state::ServeResult;
 use crate::core::steps;
 use crate::core::wakes::Wakes;
-use crate::{Class, Clock, Limiter, ManualClock, Quota, Share};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::{Class, Limiter, ManualClock, Quota, Share};
 use std::time::Duration;
 use tokio_test::task::spawn;
 
@@ -18,11 +17,11 @@ fn limiter(quota: Quota) -> (Limiter, ManualClock) {
     (Limiter::builder().quota(quota).classes().clock(clock.clone()).build().expect("valid"), clock)
 }
 
-fn hundred() -> Quota {
+pub(super) fn hundred() -> Quota {
     Quota::per_second(100).burst(10).initial(0)
 }
 
-fn classes(limiter: &Limiter, count: usize) -> Vec<Class> {
+pub(super) fn classes(limiter: &Limiter, count: usize) -> Vec<Class> {
     (0..count).map(|name| limiter.class(name.to_string(), Share::weight(1)).expect("free")).collect()
 }
 
@@ -33,7 +32,7 @@ fn steps_of<R>(act: impl FnOnce() -> R) -> u64 {
 }
 
 /// Steps of the call itself, beside those of an estimate.
-const FEW: u64 = 8;
+pub(super) const FEW: u64 = 8;
 
 #[test]
 fn an_estimate_takes_a_bounded_number_of_steps() {
@@ -155,40 +154,6 @@ fn a_removed_class_turns_its_waiters_away_in_batches() {
     wakes.run();
     assert!(waiting.iter_mut().all(|claim| claim.poll().is_ready()));
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
-}
-
-/// Notes the most steps between two readings. It is read whenever the lock is to be taken, and stands still.
-#[derive(Debug, Default)]
-struct StepClock(AtomicU64);
-
-impl Clock for &'static StepClock {
-    fn now(&self) -> Duration {
-        self.0.fetch_max(steps::take(), Ordering::Relaxed);
-        Duration::ZERO
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
-}
-
-#[test]
-fn the_classes_in_a_removed_class_are_removed_in_steps() {
-    let clock: &'static StepClock = Box::leak(Box::default());
-    let limiter = Limiter::builder().quota(hundred()).classes().clock(clock).build().expect("valid");
-    let share = Share::weight(1);
-    let outer = limiter.class("outer", share).expect("free");
-    let inner: Vec<_> = (0..1_000).map(|name| outer.class(name.to_string(), share).expect("free")).collect();
-    let mut waiting: Vec<_> = inner.iter().map(|class| spawn(class.consume(1))).collect();
-    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
-    clock.0.store(0, Ordering::Relaxed);
-    outer.remove();
-    clock.now();
-    let most = clock.0.load(Ordering::Relaxed);
-    assert!((256..=256 + FEW).contains(&most), "{most} classes while the lock was held");
-    assert!(waiting.iter_mut().all(|claim| claim.poll().is_ready()));
-    assert!(inner.iter().all(|class| class.try_acquire(1).is_err()));
-    assert!(limiter.class("outer", share).is_ok(), "its name is free");
 }
 
 #[test]

@@ -1,0 +1,141 @@
+//! Calls that look at many classes, debts or waiters release the lock now and then.
+
+use super::bounded_work::{FEW, classes, hundred};
+use crate::core::steps;
+use crate::{Clock, Limiter, Quota, Share, TryAcquireError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio_test::task::spawn;
+
+/// Notes the most steps between two readings. It is read whenever the lock is to be taken, and stands still.
+#[derive(Debug, Default)]
+struct StepClock(AtomicU64);
+
+impl Clock for &'static StepClock {
+    fn now(&self) -> Duration {
+        self.0.fetch_max(steps::take(), Ordering::Relaxed);
+        Duration::ZERO
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+impl StepClock {
+    fn new() -> &'static Self {
+        Box::leak(Box::default())
+    }
+
+    /// The most steps of `act` between two readings.
+    fn most_of<R>(&'static self, act: impl FnOnce() -> R) -> u64 {
+        self.now();
+        self.0.store(0, Ordering::Relaxed);
+        drop(act());
+        self.now();
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn the_wait_behind_a_long_queue_is_looked_at_in_steps() {
+    let clock = StepClock::new();
+    let builder = Limiter::builder().quota(Quota::per_second(100).burst(20)).quota(Quota::per_second(9).stepped());
+    let limiter = builder.clock(clock).build().expect("valid");
+    while limiter.try_acquire(1).is_ok() {}
+    let mut waiting: Vec<_> = (0..10_000).map(|_| spawn(limiter.consume(1))).collect();
+    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let wait = Some(Duration::from_secs(1_112));
+    let calls: [&dyn Fn() -> bool; 3] = [
+        &|| limiter.estimate(1) == wait,
+        &|| {
+            limiter
+                .try_acquire(1)
+                .is_err_and(|error| matches!(error, TryAcquireError::Denied(denied) if denied.retry_after == wait))
+        },
+        &|| spawn(limiter.consume(1).within(Duration::from_secs(1))).poll().is_ready(),
+    ];
+    for call in calls {
+        // Voids what is known of the wait.
+        drop(waiting.swap_remove(5_000));
+        let most = clock.most_of(|| assert!(call()));
+        assert!((4_096..=4_096 + FEW).contains(&most), "{most} claims while the lock was held");
+        assert!(clock.most_of(|| assert!(call())) <= FEW);
+        let mut last = spawn(limiter.consume(1));
+        assert!(last.poll().is_pending());
+        waiting.push(last);
+    }
+}
+
+#[test]
+fn the_debts_of_classes_are_charged_at_once_and_taken_off_in_steps() {
+    let clock = StepClock::new();
+    let quota = Quota::per_second(100).burst(3_000).initial(1_000);
+    let limiter = Limiter::builder().quota(quota).classes().clock(clock).build().expect("valid");
+    let classes = classes(&limiter, 1_000);
+    let mut grants: Vec<_> = classes.iter().map(|class| class.try_acquire(1).expect("there")).collect();
+    let mut waiting = spawn(limiter.consume(1));
+    assert!(waiting.poll().is_pending());
+    grants.iter_mut().for_each(|grant| grant.settle(2));
+    let most = clock.most_of(|| drop(waiting));
+    assert!((256..=256 + FEW).contains(&most), "{most} debts while the lock was held");
+    assert!(clock.most_of(|| assert_eq!(limiter.deficiency(), 1_000)) <= 256 + FEW);
+    limiter.replenish(2_000);
+    assert!(clock.most_of(|| assert!(classes.iter().all(|class| class.try_acquire(1).is_ok()))) <= FEW);
+    assert!(limiter.try_acquire(1).is_err());
+}
+
+#[test]
+fn floors_that_exceed_the_rate_are_scaled_in_steps() {
+    let clock = StepClock::new();
+    let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(10).initial(0)).classes().clock(clock);
+    let limiter = builder.build().expect("valid");
+    let share = Share::weight(1).floor(Quota::per_second(1));
+    let classes: Vec<_> = (0..1_000).map(|name| limiter.class(name.to_string(), share).expect("fits")).collect();
+    let mut waiting: Vec<_> = classes.iter().map(|class| spawn(class.consume(5))).collect();
+    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let check = |is_scaled: bool| {
+        let mut state = limiter.core().state.lock();
+        let tree = &state.classes_mut().expect("built with classes").scheduler.tree;
+        let floors = tree.rare.iter().filter_map(|node| node.floor.as_ref());
+        floors.for_each(|floor| {
+            assert_eq!(floor.applied, tree.scaled(floor.rate));
+            assert_eq!(floor.applied != floor.rate, is_scaled);
+        });
+    };
+    for (rate, is_scaled) in [(100, true), (50, true), (1_000, false), (500, true)] {
+        let quota = Quota::per_second(rate).burst(10);
+        let most = clock.most_of(|| limiter.set_quota(0, quota).expect("no ceiling"));
+        assert!((256..=256 + FEW).contains(&most), "{most} floors while the lock was held");
+        check(is_scaled);
+    }
+    for (index, class) in classes.iter().enumerate() {
+        assert!(clock.most_of(|| class.remove()) <= 256 + 1 + FEW);
+        check(index < 499);
+    }
+}
+
+#[test]
+fn a_meter_looks_at_the_classes_in_steps() {
+    let clock = StepClock::new();
+    let limiter = Limiter::builder().quota(hundred()).classes().clock(clock).build().expect("valid");
+    let classes = classes(&limiter, 3_000);
+    let most = clock.most_of(|| assert_eq!(limiter.core().class_totals().len(), classes.len()));
+    assert!((1_024..=1_024 + FEW).contains(&most), "{most} classes while the lock was held");
+}
+
+#[test]
+fn the_classes_in_a_removed_class_are_removed_in_steps() {
+    let clock = StepClock::new();
+    let limiter = Limiter::builder().quota(hundred()).classes().clock(clock).build().expect("valid");
+    let share = Share::weight(1);
+    let outer = limiter.class("outer", share).expect("free");
+    let inner: Vec<_> = (0..1_000).map(|name| outer.class(name.to_string(), share).expect("free")).collect();
+    let mut waiting: Vec<_> = inner.iter().map(|class| spawn(class.consume(1))).collect();
+    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let most = clock.most_of(|| outer.remove());
+    assert!((256..=256 + FEW).contains(&most), "{most} classes while the lock was held");
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_ready()));
+    assert!(inner.iter().all(|class| class.try_acquire(1).is_err()));
+    assert!(limiter.class("outer", share).is_ok(), "its name is free");
+}
