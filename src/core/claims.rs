@@ -4,8 +4,8 @@ use super::{Core, drop_quietly};
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
-use crate::core::rovers::ahead;
-use crate::core::state::{Arrival, MAX_COST, Refund, Sample, State};
+use crate::core::rovers::{Rovers, ahead};
+use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Refund, Sample, State};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::{ClassLabel, OBSERVED, QueueInfo, Verdict, WaitRecord};
 use std::ops::ControlFlow;
@@ -207,16 +207,18 @@ impl Core {
                 return Poll::Pending;
             }
         }
-        // Without a deadline nothing is looked at ahead.
-        let looked_at = if allowed.is_some() { cost } else { 0 };
-        let (result, unserved, queue_info) = self.look_ahead(sample, looked_at, |state, rovers, sample| {
+        let act = |state: &mut State, rovers: &Rovers, sample: Sample| {
             // `within` needs a timer of its own, and so a runtime, a manual clock, or a thread that parks.
             let timed = allowed.is_none() || has_timer || host.is_some() || self.time.is_manual();
             let driven = timed && self.is_driven(state, &host);
             let arrival = Arrival { place: place.as_mut(), class, cost, waker: &mut waker, allowed, driven };
             let queue_info = state.queue_info(rovers, cost, sample.now);
             (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), queue_info)
-        });
+        };
+        let (result, unserved, queue_info) = match allowed {
+            Some(_) => self.look_ahead(sample, cost, act),
+            None => self.sampled(Some(sample), Reach::Held, CatchUp::Batch, act),
+        };
         drop_quietly(waker);
         match result {
             Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),

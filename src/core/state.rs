@@ -326,7 +326,7 @@ impl State {
     /// limiter, or else the front claim. With classes only a joint claim, because no installment is larger than the burst.
     #[inline]
     pub(crate) fn front_ticket(&self, rovers: &Rovers) -> Option<u64> {
-        let front = self.queue.front().filter(|_| !self.role.has(Role::CLASSES)).map(|front| front.cost);
+        let front = self.queue.front().map(|front| front.cost);
         let cost = self.held().map(|held| held.cost).or(front)?;
         Some(self.base(rovers).wrapping_add(cost))
     }

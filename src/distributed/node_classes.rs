@@ -7,7 +7,7 @@
 use super::planner::{LEAST_SLEEP, MARGIN};
 use super::{ClassClaims, LeaseGrant, LeaseRequest, Leases, RefillPlanner, View, Wanted};
 use crate::core::classes::lacks::ClassLack;
-use crate::core::classes::{ClassId, ROOT};
+use crate::core::classes::{ClassId, Classes, ROOT};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -89,7 +89,7 @@ impl State {
     /// The classes of this node with their numbers and those of the classes around them, each before the classes in it.
     fn numbered_classes(&self) -> Vec<(u64, u64, ClassLack<'_>)> {
         let (mut numbers, mut taken) = (HashMap::new(), HashSet::new());
-        let classes = self.classes().into_iter().flat_map(|classes| classes.lacks(self.queue.tokens()));
+        let classes = self.classes().into_iter().flat_map(Classes::lacks);
         let numbered = classes.map(|lack| {
             let parent = numbers.get(&lack.parent).copied().unwrap_or(0);
             let number = if lack.class == ROOT { 0 } else { free_number(&mut taken, parent, &lack.name.to_string()) };

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ClassEntry {
-    /// The waiters of the class. Empty in the root's entry.
+    /// The waiters of the class.
     pub(crate) queue: Queue,
     /// The leaf of the tree for the claims made in this class: the class itself, or a child.
     pub(crate) leaf: ClassId,

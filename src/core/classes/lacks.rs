@@ -1,7 +1,7 @@
 //! What the classes lack: for a quota that many limiters share.
 
 use super::name::ClassName;
-use super::offer::{ClassId, ROOT};
+use super::offer::ClassId;
 use super::table::Classes;
 
 /// A class, and the tokens that claims made in the class itself lack.
@@ -17,13 +17,12 @@ pub(crate) struct ClassLack<'a> {
 }
 
 impl Classes {
-    /// All classes with what they lack, each before the classes in it. `waiting` is the cost of all claims in the limiter.
-    pub(crate) fn lacks(&self, waiting: u64) -> impl Iterator<Item = ClassLack<'_>> {
-        self.all().into_iter().map(move |class| {
+    /// All classes with what they lack, each before the classes in it.
+    pub(crate) fn lacks(&self) -> impl Iterator<Item = ClassLack<'_>> {
+        self.all().into_iter().map(|class| {
             let entry = self.entry(class);
-            let costs = if class == ROOT { waiting - self.waiting } else { entry.queue.tokens() };
-            let parent = if class == ROOT { ROOT } else { self.scheduler.tree.parent(class) };
-            let tokens = costs - self.scheduler.paid(entry.leaf) + self.scheduler.debt(entry.leaf);
+            let parent = self.scheduler.tree.parent(class);
+            let tokens = entry.queue.tokens() - self.scheduler.paid(entry.leaf) + self.scheduler.debt(entry.leaf);
             let (name, weight) = (&self.rare(class).name, self.weight(class));
             ClassLack { class, parent, name, weight, tokens, served: entry.served }
         })

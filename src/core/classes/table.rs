@@ -1,14 +1,13 @@
 //! The classes of one limiter: the scheduler, and beside each class its queue, its name and its children.
 //!
 //! A class that has children also has a leaf of its own among them, for the claims made in the class itself. The
-//! waiters of the limiter itself (the root class) are in the limiter's own queue, which also counts those of all
-//! classes.
+//! limiter's own queue counts the waiters of all classes, and has none.
 
 use super::entry::{ClassEntry, RareEntry};
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
 use super::retained::{Forgotten, Retained};
-use super::{Pick, Scheduler};
+use super::{Pick, Scheduler, Waiting};
 use crate::core::claim_scope::ClaimScope;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
@@ -30,8 +29,6 @@ pub(crate) struct Classes {
     entries: Vec<ClassEntry>,
     /// The rest of each entry.
     rare: Vec<RareEntry>,
-    /// The sum of the costs of the claims that wait in classes other than the root.
-    pub(crate) waiting: u64,
     /// Classes without handles that still owed a debt when it was looked for last.
     indebted: VecDeque<ClassId>,
     /// How many removed classes are `retained` by all classes.
@@ -52,7 +49,6 @@ impl Classes {
             scheduler: Scheduler::new(supply),
             entries: vec![ClassEntry::new(ROOT)],
             rare: vec![RareEntry::default()],
-            waiting: 0,
             indebted: VecDeque::new(),
             retained: 0,
             forgotten: Forgotten::default(),
@@ -138,6 +134,12 @@ impl Classes {
     /// The class of the claims that wait in `leaf`.
     pub(crate) fn owner(&self, leaf: ClassId) -> ClassId {
         self.entry(leaf).owner
+    }
+
+    /// The claims that wait in a leaf.
+    pub(crate) fn waiting_in_leaf(&self, leaf: ClassId) -> impl Iterator<Item = Waiting> {
+        let queue = &self.entry(self.owner(leaf)).queue;
+        queue.iter().map(|waiter| (waiter.cost, waiter.debt_after))
     }
 
     /// Reads what the front claim of a class reads first when it is polled: what the handles of the class share. With thousands

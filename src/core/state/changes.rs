@@ -1,7 +1,7 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
 use super::{MAX_COST, Refund, Role, State};
-use crate::core::classes::{ClassId, ROOT};
+use crate::core::classes::ClassId;
 use crate::core::dry_run::DryRun;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
@@ -38,16 +38,13 @@ impl State {
             return None;
         }
         let waiter = self.queue.leave_behind_front(place)?;
-        self.pass_behind_front(ROOT, &waiter);
+        self.pass_behind_front(&waiter);
         self.forget_denial(rovers);
         Some(waiter.waker)
     }
 
     /// A claim behind the front, which the scheduler does not know, was cancelled: every position moves past its tokens.
-    pub(super) fn pass_behind_front(&mut self, class: ClassId, waiter: &Waiter) {
-        if class != ROOT {
-            self.count_out(waiter.cost);
-        }
+    pub(super) fn pass_behind_front(&mut self, waiter: &Waiter) {
         self.supply.shift(waiter.cost);
         self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
         if let Some(rare) = &mut self.rare {
@@ -64,10 +61,10 @@ impl State {
             LeaveResult::Front(waiter) => (waiter, true),
             LeaveResult::Behind(waiter) => (waiter, false),
         };
-        match (self.role.has(Role::CLASSES), is_front) {
-            (true, true) => self.leave_front_of_class(rovers, class, &waiter, base),
-            (true, false) => self.pass_behind_front(class, &waiter),
-            (false, _) => self.leave_queue(&waiter, is_front),
+        if self.role.has(Role::CLASSES) {
+            self.leave_class(rovers, class, &waiter, is_front, base);
+        } else {
+            self.leave_queue(&waiter, is_front);
         }
         Departed { outcome: None, waker: Some(waiter.waker) }
     }
@@ -83,7 +80,7 @@ impl State {
         if let Some(fronts) = self.joint_mut().filter(|_| is_front) {
             fronts.debt += waiter.debt_after;
         }
-        self.pass_behind_front(ROOT, waiter);
+        self.pass_behind_front(waiter);
     }
 
     /// Returns tokens of a grant at the instant up to which the queue has been served.

@@ -39,9 +39,6 @@ impl State {
 
     /// A ticket has left the queue of `class`: nothing is picked until the child says which of its claims is next.
     pub(super) fn note_ticket_gone(&mut self, class: ClassId, gone: &Waiter) {
-        if class != ROOT {
-            self.count_out(gone.cost);
-        }
         let Some(child) = gone.child.as_deref().cloned() else { return };
         self.role.add(Role::AWAITS);
         self.rare().awaited = Some(AwaitedChild { child, class, gone: Some(gone.debt_after) });
@@ -51,7 +48,7 @@ impl State {
     pub(super) fn pay_ticket(&mut self, rovers: &Rovers, next: InService) {
         let InService { ticket: Some(ticket), pick: Some(pick), owner, .. } = next else { return };
         // The outcome is not read: the child grants its claim itself.
-        let waiter = self.queue_of(owner).call_front(Outcome::Granted { remaining: 0 });
+        let waiter = self.call_front_of_class(owner, Outcome::Granted { remaining: 0 });
         let (Some(waiter), Some(classes)) = (waiter, classes_in(&mut self.rare)) else { return };
         classes.count_served(owner, pick);
         classes.scheduler.saves_for = None;

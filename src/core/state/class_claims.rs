@@ -3,7 +3,7 @@
 
 use super::class_joint::next_front;
 use super::{MAX_COST, Role, State, classes_in};
-use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, ROOT, Simulation, Waiting};
+use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, ROOT, Simulation};
 use crate::core::forecast::Claim;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
@@ -98,7 +98,7 @@ impl State {
             return false;
         }
         let base = self.base(rovers);
-        let waiting = if class == ROOT { self.waiting_tokens_in(classes, ROOT) } else { entry.queue.tokens() };
+        let waiting = entry.queue.tokens();
         if self.last_due > now {
             if waiting == 0 {
                 // A smaller installment may be served before what is picked now, and perhaps at once.
@@ -145,14 +145,9 @@ impl State {
         let entry = classes.entry_mut(class);
         let leaf = entry.leaf;
         let has_joint = entry.has_joint;
-        if class == ROOT {
-            self.queue.push(place, waiter);
-        } else {
-            entry.queue.push(place, waiter);
-            self.queue.count_in(cost);
-            classes.waiting += cost;
-        }
-        let is_blocked = has_joint && next_front(&self.queue, classes, class).is_none();
+        entry.queue.push(place, waiter);
+        self.queue.count_in(cost);
+        let is_blocked = has_joint && next_front(classes, class).is_none();
         // With the answer that the class has been waiting for, `go_on` follows.
         if is_blocked || is_awaited {
             return;
@@ -199,9 +194,9 @@ impl State {
         if self.queue.is_empty() && is_whole && !classes.scheduler.tree.is_under_ceiling(leaf) {
             return self.supply.scheduled(base.wrapping_add(cost));
         }
-        let queue = |leaf: ClassId| self.waiting_in_leaf(classes, leaf);
+        let queue = |leaf: ClassId| classes.waiting_in_leaf(leaf);
         let scheduler = &classes.scheduler;
-        let own = self.waiting_tokens_in(classes, class) + cost - scheduler.paid(leaf);
+        let own = classes.entry(class).queue.tokens() + cost - scheduler.paid(leaf);
         let all = self.queue.tokens() + cost - scheduler.set_aside() + scheduler.owed();
         let backlog = Backlog { own, all };
         if classes.len() > MOST_SIMULATED {
@@ -210,24 +205,16 @@ impl State {
         Simulation::new(scheduler, &self.supply, base).grants(leaf, cost, backlog, queue)
     }
 
-    /// The claims that wait in a leaf.
-    fn waiting_in_leaf<'a>(&'a self, classes: &'a Classes, leaf: ClassId) -> impl Iterator<Item = Waiting> + 'a {
-        let owner = classes.owner(leaf);
-        let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
-        queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.debt_after) })
-    }
-
     /// The claims that wait in a class itself.
     pub(crate) fn claims_of(&self, class: ClassId) -> impl Iterator<Item = Claim> {
-        let entry = self.classes().filter(|_| class != ROOT).map(|classes| classes.entry(class));
-        let queue = entry.map_or(&self.queue, |entry| &entry.queue);
+        let queue = self.classes().map_or(&self.queue, |classes| &classes.entry(class).queue);
         queue.iter().map(Waiter::as_claim)
     }
 
     /// The number of the first claim that waits, in the limiter and in its classes.
     pub(crate) fn first_waiting(&self) -> Option<u64> {
-        let classes = self.classes().into_iter().flat_map(|classes| classes.all());
-        let fronts = classes.chain([ROOT]).filter_map(|class| self.claims_of(class).next());
+        let classes = self.classes().map_or_else(|| vec![ROOT], Classes::all);
+        let fronts = classes.into_iter().filter_map(|class| self.claims_of(class).next());
         fronts.map(|(number, ..)| number).min()
     }
 
@@ -236,7 +223,7 @@ impl State {
         self.classes().into_iter().flat_map(|classes| {
             let base = self.base(rovers);
             let simulation = Simulation::capped(&classes.scheduler, &self.supply, base);
-            simulation.installments(|leaf| self.waiting_in_leaf(classes, leaf))
+            simulation.installments(|leaf| classes.waiting_in_leaf(leaf))
         })
     }
 
@@ -284,12 +271,7 @@ impl State {
     pub(super) fn not_before(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let Some(classes) = self.classes() else { return self.supply.not_before(rovers.tail().wrapping_add(cost)) };
         let leaf = classes.entry(class).leaf;
-        let own = self.waiting_tokens_in(classes, class) - classes.scheduler.paid(leaf);
+        let own = classes.entry(class).queue.tokens() - classes.scheduler.paid(leaf);
         self.supply.not_before(self.base(rovers).wrapping_add(own + cost))
-    }
-
-    /// The cost of the claims that wait in a class itself.
-    fn waiting_tokens_in(&self, classes: &Classes, class: ClassId) -> u64 {
-        if class == ROOT { self.queue.tokens() - classes.waiting } else { classes.entry(class).queue.tokens() }
     }
 }

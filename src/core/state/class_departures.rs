@@ -2,7 +2,7 @@
 //! the source of tokens is cut off.
 
 use super::{Role, State, classes_in};
-use crate::core::classes::{ClassId, ROOT};
+use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
 use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
@@ -44,8 +44,7 @@ impl State {
                 return None;
             }
             let class = classes.closed_before;
-            let queue = if class == ROOT { &self.queue } else { &classes.entry(class).queue };
-            if queue.front().is_some() {
+            if classes.entry(class).queue.front().is_some() {
                 return Some(class);
             }
             classes.closed_before += 1;
@@ -92,51 +91,41 @@ impl State {
         self.forget_denial(rovers);
         let base = self.base(rovers);
         let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
-        if !self.leave_beside_joint(class, &waiter) {
-            self.withdraw_front(rovers, class, &waiter, base);
-            self.advance(class, &waiter);
-        }
+        self.leave_class(rovers, class, &waiter, true, base);
         if waiter.child.is_none() {
             wakes.push(waiter.waker);
         }
     }
 
-    /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
-    /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
-    pub(super) fn withdraw_front(&mut self, rovers: &Rovers, class: ClassId, gone: &Waiter, base: u64) {
+    /// A claim is out of the queue of a class without a grant; it was in front there, or not. What was set aside for it goes
+    /// back to the quotas, and everything moves past its unpaid positions.
+    ///
+    /// If it is the ticket of a child, that one says next which claim is in front, if any. Until then the class must not count
+    /// as idle: its siblings would become even with it.
+    pub(super) fn leave_class(&mut self, rovers: &Rovers, class: ClassId, gone: &Waiter, is_front: bool, base: u64) {
+        let now = self.supply.synced();
+        let Some(classes) = classes_in(&mut self.rare) else { return };
+        let (leaf, offers_joint) = (classes.entry(class).leaf, classes.entry(class).offers_joint);
+        if !is_front || offers_joint {
+            // The scheduler does not know the claim. In front, nothing before it takes over its debt.
+            if is_front {
+                classes.scheduler.carry_debt(leaf, gone.debt_after, now);
+            }
+            self.queue.count_out(gone.cost);
+            return self.pass_behind_front(gone);
+        }
         self.adding_tokens(rovers, |state| {
             let Some(classes) = classes_in(&mut state.rare) else { return };
-            let leaf = classes.entry(class).leaf;
             let paid = classes.scheduler.withdraw(leaf, &mut state.supply, base);
+            state.queue.count_out(gone.cost);
             state.supply.shift(gone.cost - paid);
             state.supply.raise_ceiling(paid);
             state.totals.skipped = state.totals.skipped.wrapping_add(gone.cost);
         });
-    }
-
-    /// The first claim in the queue of a class leaves. If the scheduler knows a joint claim as the front claim of the class,
-    /// this does all that follows, and returns true.
-    fn leave_beside_joint(&mut self, class: ClassId, gone: &Waiter) -> bool {
-        let Some(classes) = classes_in(&mut self.rare).filter(|classes| classes.entry(class).offers_joint) else {
-            return false;
-        };
-        let (leaf, now) = (classes.entry(class).leaf, self.supply.synced());
-        classes.scheduler.carry_debt(leaf, gone.debt_after, now);
-        self.pass_behind_front(class, gone);
-        true
-    }
-
-    /// The front claim of a class was cancelled. If it is a ticket, its child says next which claim is in front, if any. Until
-    /// then the class must not count as idle: its siblings would become even with it.
-    pub(super) fn leave_front_of_class(&mut self, rovers: &Rovers, class: ClassId, gone: &Waiter, base: u64) {
-        if self.leave_beside_joint(class, gone) {
-            return;
-        }
-        self.withdraw_front(rovers, class, gone, base);
-        if gone.child.is_some() {
+        if gone.child.as_ref().is_some_and(|child| child.strong_count() > 0) {
             self.note_ticket_gone(class, gone);
         } else {
-            self.advance(class, gone);
+            self.put_next_in_front(class, gone.debt_after);
         }
     }
 }

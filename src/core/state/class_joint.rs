@@ -27,14 +27,13 @@
 
 use super::step::{Completes, InService};
 use super::{State, classes_in};
-use crate::core::classes::{ClassId, Classes, Pick, ROOT};
+use crate::core::classes::{ClassId, Classes, Pick};
 use crate::core::joint::Front;
-use crate::core::queue::Queue;
 use crate::core::rovers::Rovers;
 
-/// The class of the claim that is served with `pick`, and what is complete then. `queue` is that of the limiter.
+/// The class of the claim that is served with `pick`, and what is complete then.
 #[inline(always)]
-pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> (ClassId, Completes) {
+pub(super) fn in_service(classes: &Classes, pick: Pick) -> (ClassId, Completes) {
     let owner = classes.owner(pick.leaf);
     classes.read_ahead(owner);
     let entry = classes.entry(owner);
@@ -43,19 +42,18 @@ pub(super) fn in_service(queue: &Queue, classes: &Classes, pick: Pick) -> (Class
     } else if entry.offers_joint {
         Completes::Turn
     } else {
-        let queue = if owner == ROOT { queue } else { &entry.queue };
-        let is_ticket = queue.front().is_some_and(|front| front.child.is_some());
+        let is_ticket = entry.queue.front().is_some_and(|front| front.child.is_some());
         if is_ticket { Completes::Ticket } else { Completes::Claim }
     };
     (owner, completes)
 }
 
 /// The cost of the next claim of a class, and the number of a joint one. `None` if there is none, or if it waits for an
-/// older joint claim of the class that had its turn. `queue` is that of the limiter.
+/// older joint claim of the class that had its turn.
 #[inline(always)]
-pub(super) fn next_front(queue: &Queue, classes: &Classes, class: ClassId) -> Option<(u64, Option<u64>)> {
+pub(super) fn next_front(classes: &Classes, class: ClassId) -> Option<(u64, Option<u64>)> {
     let entry = classes.entry(class);
-    let front = if class == ROOT { queue } else { &entry.queue }.front();
+    let front = entry.queue.front();
     let joint = if entry.has_joint { classes.first_joint(class) } else { None };
     match joint.filter(|(number, _)| front.is_none_or(|front| *number < front.number)) {
         Some((number, cost)) => (!classes.is_turn_taken_before(class, number)).then_some((cost, Some(number))),
@@ -66,11 +64,7 @@ pub(super) fn next_front(queue: &Queue, classes: &Classes, class: ClassId) -> Op
 impl State {
     /// Whether no claim waits in the queue of a class.
     pub(super) fn is_class_empty(&self, class: ClassId) -> bool {
-        let queue = match self.classes() {
-            Some(classes) if class != ROOT => &classes.entry(class).queue,
-            _ => &self.queue,
-        };
-        queue.front().is_none()
+        self.classes().is_none_or(|classes| classes.entry(class).queue.front().is_none())
     }
 
     /// Joint claims wait in a class from now on, or none does any more.
@@ -91,7 +85,6 @@ impl State {
             fronts.in_classes += cost;
         }
         let Some(classes) = classes_in(&mut self.rare) else { return };
-        classes.waiting += if class == ROOT { 0 } else { cost };
         classes.add_joint(class, number, cost);
         self.fill_class_front(class);
     }
@@ -113,7 +106,7 @@ impl State {
         let paid = classes.scheduler.take_turn(pick, now);
         classes.count_served(class, pick);
         classes.take_joint_turn(class, number);
-        self.leave_class_queue(class, cost, paid);
+        self.leave_class_queue(cost, paid);
         self.put_next_in_front(class, 0);
         self.supply.cut(None);
         let Some(fronts) = self.joint_mut() else { return };
@@ -124,13 +117,10 @@ impl State {
     }
 
     /// A joint claim of `cost` leaves the queue of its class: everything moves past its positions, of which `paid` were paid.
-    fn leave_class_queue(&mut self, class: ClassId, cost: u64, paid: u64) {
+    fn leave_class_queue(&mut self, cost: u64, paid: u64) {
         self.queue.count_aside(cost);
         if let Some(fronts) = self.joint_mut() {
             fronts.in_classes -= cost;
-        }
-        if let Some(classes) = classes_in(&mut self.rare) {
-            classes.waiting -= if class == ROOT { 0 } else { cost };
         }
         self.supply.shift(cost - paid);
         self.supply.raise_ceiling(paid);
@@ -163,7 +153,7 @@ impl State {
             let leaf = classes.entry(class).leaf;
             let set_aside = if is_offered { classes.scheduler.withdraw(leaf, &mut state.supply, base) } else { 0 };
             classes.remove_joint(class, number);
-            state.leave_class_queue(class, cost, set_aside);
+            state.leave_class_queue(cost, set_aside);
             if is_offered {
                 state.put_next_in_front(class, 0);
             }

@@ -1,6 +1,6 @@
 //! The state of a limiter with classes: how claims arrive, are served and leave.
 //!
-//! Waiters stand in the queues of their classes, and none has a position of its own. The tail moves by the cost of a
+//! Waiters stand in the queues of their classes, also those of the limiter itself, and none has a position of its own. The tail moves by the cost of a
 //! claim when it arrives. From the tail and the counts of what waits follows the *base*: the position at which all
 //! tokens taken so far end, of grants and of installments. While a claim waits, nothing beyond the base is published.
 //!
@@ -77,7 +77,7 @@ impl State {
     /// Takes the wakers of all waiters; see [`Queue::take_wakers`].
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = self.queue.take_wakers();
-        for class in 1..self.classes().map_or(0, Classes::len) {
+        for class in 0..self.classes().map_or(0, Classes::len) {
             wakers.extend(self.queue_of(class).take_wakers());
         }
         wakers.extend(self.joint().into_iter().flat_map(Fronts::sets).flat_map(|set| set.take_wakers()));
@@ -112,7 +112,7 @@ impl State {
     /// The queue in which the claims of a class wait.
     #[inline]
     pub(crate) fn queue_of(&mut self, class: ClassId) -> &mut Queue {
-        if class == ROOT {
+        if !self.role.has(Role::CLASSES) {
             return &mut self.queue;
         }
         match classes_in(&mut self.rare) {
@@ -129,7 +129,7 @@ impl State {
         let NextStep { at, pick, serves } = classes.scheduler.next_step(&self.supply, base);
         let at = Some(at).filter(|at| *at < u64::MAX);
         let Some(pick) = pick else { return InService { at, completes: Completes::Recheck, ..InService::NOTHING } };
-        let (owner, completes) = in_service(&self.queue, classes, pick);
+        let (owner, completes) = in_service(classes, pick);
         let completes = if serves || completes == Completes::Turn { completes } else { Completes::Recheck };
         InService { at, ticket: Some(base.wrapping_add(pick.tokens)), owner, pick: Some(pick), completes }
     }
@@ -147,13 +147,8 @@ impl State {
         }
         let level = level_after(&self.supply, classes, pick, base);
         let remaining = self.with_instant(Verdict::charged(level));
-        let Some(classes) = classes_in(&mut self.rare) else { return };
-        let queue = if owner == ROOT { &mut self.queue } else { &mut classes.entry_mut(owner).queue };
-        let waiter = queue.call_front(Outcome::Granted { remaining });
+        let waiter = self.call_front_of_class(owner, Outcome::Granted { remaining });
         let waiter = waiter.expect("the claim in service is at the front of its queue");
-        if owner != ROOT {
-            self.count_out(waiter.cost);
-        }
         let (_, next) = self.next_of(owner);
         if let Some(classes) = classes_in(&mut self.rare) {
             classes.scheduler.pay_claim(pick, next, waiter.debt_after, &mut self.supply, base);
@@ -163,22 +158,12 @@ impl State {
         wakes.push(waiter.waker);
     }
 
-    /// A claim of a class does not wait any more.
+    /// Removes the front claim of a class from its queue.
     #[inline]
-    pub(super) fn count_out(&mut self, cost: u64) {
-        self.queue.count_out(cost);
-        if let Some(classes) = self.classes_mut() {
-            classes.waiting -= cost;
-        }
-    }
-
-    /// The front claim of a class, `gone`, is out of its queue: tells the scheduler which claim is in front now.
-    #[inline]
-    pub(super) fn advance(&mut self, class: ClassId, gone: &Waiter) {
-        if class != ROOT {
-            self.count_out(gone.cost);
-        }
-        self.put_next_in_front(class, gone.debt_after);
+    pub(super) fn call_front_of_class(&mut self, class: ClassId, outcome: Outcome) -> Option<Waiter> {
+        let waiter = classes_in(&mut self.rare)?.entry_mut(class).queue.call_front(outcome)?;
+        self.queue.count_out(waiter.cost);
+        Some(waiter)
     }
 
     /// Tells the scheduler which claim of a class is in front now. `debt` was noted behind the one before it.
@@ -205,7 +190,7 @@ impl State {
     #[inline(always)]
     fn next_of(&mut self, class: ClassId) -> (ClassId, Option<u64>) {
         let Some(classes) = classes_in(&mut self.rare) else { return (ROOT, None) };
-        let next = next_front(&self.queue, classes, class);
+        let next = next_front(classes, class);
         classes.offer_joint(class, next.and_then(|(_, joint)| joint));
         let (leaf, next) = (classes.entry(class).leaf, next.map(|(cost, _)| cost));
         (leaf, next)

@@ -15,11 +15,12 @@ impl State {
     pub(crate) fn add_front(&mut self, rovers: &Rovers, set: &Arc<JointSet>, class: ClassId, part: Part) {
         let Part { cost, number, charged } = part;
         let mut front = Front::new(Arc::clone(set), class, cost, charged);
-        front.has_turn = !self.role.has(Role::CLASSES) && self.queue.front().is_none_or(|first| first.number > number);
+        let has_classes = self.role.has(Role::CLASSES);
+        front.has_turn = !has_classes && self.queue.front().is_none_or(|first| first.number > number);
         let Some(fronts) = self.joint_mut() else { return };
         fronts.add(number, front);
         fronts.set_urgent(number);
-        if self.role.has(Role::CLASSES) {
+        if has_classes {
             self.enter_front_in_class(rovers, class, number, cost);
         }
     }

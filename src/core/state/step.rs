@@ -141,7 +141,8 @@ impl State {
         if PLAIN || !self.role.has(Role::SOURCE) {
             return None;
         }
-        let (number, cost) = self.queue.front().map_or((0, 0), |front| (front.number, front.cost));
+        let queue = self.classes().map_or(&self.queue, |classes| &classes.entry(ROOT).queue);
+        let (number, cost) = queue.front().map_or((0, 0), |front| (front.number, front.cost));
         self.source_refusal(number, cost, ticket?)
     }
 
