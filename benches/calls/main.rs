@@ -3,7 +3,7 @@
 //! tabs.
 //!
 //! ```sh
-//! cargo bench --bench calls --features distributed,metrics,quanta [-- --quick]
+//! cargo bench --bench calls --features calendar,distributed,metrics,quanta [-- --quick]
 //! # The instructions of one contender that waits, named as in the lines.
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*counted*' \
 //!     target/release/deps/calls-* --count 'waits/10000 waiters'
@@ -93,6 +93,13 @@ fn contenders() -> Vec<Contender> {
             assert!(refused.poll(&mut Context::from_waker(Waker::noop())).is_ready());
         }),
     ];
+    #[cfg(feature = "calendar")]
+    for (name, quota) in [
+        ("`try_acquire`, stepped, exact on every call", Quota::per_hour(1 << 50).stepped()),
+        ("`try_acquire`, calendar", Quota::per_calendar_hour(1 << 50)),
+    ] {
+        all.push(granted(name, Limiter::builder().quota(quota).stride(0), try_acquire));
+    }
     #[cfg(feature = "quanta")]
     all.push(refused("`try_acquire`, quanta clock", empty().clock(tollgate::clock::QuantaClock::new()), try_acquire));
     #[cfg(feature = "distributed")]
