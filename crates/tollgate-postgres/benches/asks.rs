@@ -8,10 +8,12 @@
 //! `hot` is one store, `keys` single claims on 10,000 stores. It starts a server of its own, which shares the machine with this
 //! program.
 
+mod cpu;
 #[path = "../tests/it/server.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod server;
 
+use cpu::cpu;
 use server::{FOR_EVER, Server};
 use std::error::Error;
 use std::sync::Arc;
@@ -22,20 +24,6 @@ use tollgate_postgres::{PostgresStore, pool};
 
 const CALLERS: usize = 8;
 const KEYS: u64 = 10_000;
-
-/// The time that a process and its children have used so far, in microseconds.
-fn cpu(server: u32) -> u64 {
-    let ids = std::fs::read_dir("/proc").expect("Linux").flatten();
-    let used = ids.filter_map(|entry| {
-        let id: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // After the name, in parentheses: the state, the parent, and ten fields further on the times in hundredths of a second.
-        let fields = text.rsplit(')').next()?.split(' ').skip(2).map(|field| field.parse().unwrap_or(0));
-        let fields: Vec<u64> = fields.collect();
-        (id == server || fields[0] == u64::from(server)).then(|| (fields[10] + fields[11]) * 10_000)
-    });
-    used.sum()
-}
 
 async fn measure(name: &str, stores: &[Arc<dyn Store>], time: Duration, server: u32) {
     let terms = QuotaTerms::of(&Quota::per_second(1_000_000).burst(1_000), 0).expect("a valid quota");

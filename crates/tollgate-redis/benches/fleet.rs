@@ -1,5 +1,6 @@
 //! Fleets of processes that share one quota, and beside them, in the same seconds, processes that send a script of GCRA
-//! (`gcra.lua`) for each call. They report the instants of their grants to this program, which checks the rate law over all.
+//! (`gcra.lua`) for each call to a Redis of their own. They report the instants of their grants to this program, which checks
+//! the rate law over all. The last columns are the time of the server for each grant, and for each call of GCRA.
 //!
 //! ```text
 //! cargo bench -p tollgate-redis --bench fleet                  # 20 seconds for each row, on Redis
@@ -8,26 +9,37 @@
 //!
 //! This program starts the servers. A process that cannot run in time makes a row worse, so the machine must be idle.
 
+#[path = "../../tollgate-postgres/benches/cpu/mod.rs"]
+mod cpu;
 #[path = "../../tollgate-postgres/tests/it/server.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod postgres;
+#[path = "../tests/it/proxy.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod proxy;
 #[path = "../tests/it/server.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod server;
 
+use cpu::cpu;
+use proxy::Proxy;
 use redis::{Script, aio::MultiplexedConnection};
 use server::Server;
 use std::error::Error;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 use tollgate::{Limiter, Quota};
-use tollgate_postgres::PostgresStore;
+use tollgate_postgres::{PostgresStore, pool};
 use tollgate_redis::RedisStore;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
 const GCRA: &str = include_str!("gcra.lua");
+/// Longer than a busy machine takes: a row has no outage.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a node makes a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,14 +64,16 @@ struct Row {
     how: How,
     /// The number of callers in one more node; they wait for as long as it takes.
     batch: usize,
+    /// The way of a message between a node and the store in milliseconds, and by how much it may be longer.
+    way: (u64, u64),
 }
 
 const fn row(title: &'static str, nodes: usize, every: f64, rate: u64, burst: u64, how: How) -> Row {
-    Row { title, nodes, every, rate, burst, how, batch: 0 }
+    Row { title, nodes, every, rate, burst, how, batch: 0, way: (0, 0) }
 }
 
 /// The last row is that of [`crash_loop`].
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 14] = [
     row("20 x 0.5/s on 2/s, 300 ms", 20, 2_000.0, 2, 2, How::Within(300)),
     row("20 x 0.5/s on 2/s, timeout 300 ms", 20, 2_000.0, 2, 2, How::Timeout(300)),
     row("20 x 2/s on 10/s, 100 ms", 20, 500.0, 10, 5, How::Within(100)),
@@ -71,6 +85,16 @@ const ROWS: [Row; 12] = [
     Row { batch: 20, ..row("20 x 4/s, 50 ms, and a batch, on 50/s", 20, 250.0, 50, 50, How::Within(50)) },
     row("50 that only try, half of 1,000/s", 50, 100.0, 1_000, 100, How::Try),
     Row { batch: 20, ..row("4 x 20 patient callers on 1,000/s", 3, 0.0, 1_000, 100, How::Within(600_000)) },
+    Row {
+        batch: 100,
+        way: (100, 0),
+        ..row("16 far nodes x 100 on 1,000/s", 15, 0.0, 1_000, 100, How::Within(600_000))
+    },
+    Row {
+        batch: 100,
+        way: (100, 150),
+        ..row("the same, jitter 150 ms each way", 15, 0.0, 1_000, 100, How::Within(600_000))
+    },
     row("crash loops", 1, 0.0, 1, 1, How::Within(600_000)),
 ];
 const CRASH: usize = ROWS.len() - 1;
@@ -102,11 +126,11 @@ impl Quotas {
             return Ok(Self::Gcra(connection, Script::new(GCRA), 1_000_000 / row.rate, row.burst));
         }
         if url.starts_with("redis") {
-            let store = RedisStore::connect(url, name).await?;
+            let store = RedisStore::connect_lazy(url, name)?.answer_timeout(ANSWER_TIMEOUT);
             let limiter = builder.distributed(store.clone()).build()?;
             return Ok(Self::Limiter(limiter, Box::new(move || store.snapshot().round_trips)));
         }
-        let store = PostgresStore::connect(url, name).await?;
+        let store = PostgresStore::lazy(pool(url)?, name)?.answer_timeout(ANSWER_TIMEOUT);
         let limiter = builder.distributed(store.clone()).build()?;
         Ok(Self::Limiter(limiter, Box::new(move || store.snapshot().round_trips)))
     }
@@ -195,24 +219,43 @@ fn granted(reports: &[Report]) -> f64 {
     reports.iter().map(|report| report.grants.len()).sum::<usize>() as f64
 }
 
-fn measure(index: usize, seconds: u64, url: &str, redis: &str) -> Result<(), Failed> {
+/// A server: its address, its port and its first process.
+struct Keeper {
+    url: String,
+    port: u16,
+    process: u32,
+}
+
+fn measure(index: usize, seconds: u64, keeper: &Keeper, redis: &Keeper, runtime: &Runtime) -> Result<(), Failed> {
     let row = &ROWS[index];
+    let mut url = keeper.url.clone();
+    if row.way != (0, 0) {
+        let (proxy, through) = runtime.block_on(Proxy::before(keeper.port));
+        proxy.latency.store(row.way.0, Relaxed);
+        proxy.jitter.store(row.way.1, Relaxed);
+        let port = through.trim_end_matches('/').rsplit(':').next().expect("a port");
+        url = url.replace(&keeper.port.to_string(), port);
+    }
+    let used = [keeper, redis].map(|keeper| cpu(keeper.process));
     let end = now() + 1_000_000 * seconds;
     let callers = |node: usize| if node < row.nodes && row.every > 0.0 { 1 } else { row.batch };
     let nodes = row.nodes + usize::from(row.batch > 0);
-    let ours = (0..nodes).map(|node| start(index, "ours", callers(node), url, end)).collect::<Result<Vec<_>, _>>()?;
+    let ours = (0..nodes).map(|node| start(index, "ours", callers(node), &url, end)).collect::<Result<Vec<_>, _>>()?;
     // GCRA cannot wait.
     let theirs = if row.batch > 0 { 0 } else { row.nodes };
-    let theirs = (0..theirs).map(|_| start(index, "gcra", 1, redis, end)).collect::<Result<Vec<_>, _>>()?;
+    let theirs = (0..theirs).map(|_| start(index, "gcra", 1, &redis.url, end)).collect::<Result<Vec<_>, _>>()?;
     let (ours, theirs) = (listen(ours)?, listen(theirs)?);
+    let used = [cpu(keeper.process) - used[0], cpu(redis.process) - used[1]].map(|used| used as f64);
     let calls = |reports: &[Report]| reports.iter().map(|report| report.calls).sum::<u64>();
     let counts = ours.iter().map(|report| report.grants.len() as f64);
     let fairness = counts.clone().fold(f64::MAX, f64::min) / counts.fold(1.0, f64::max);
     let requests = ours.iter().map(|report| report.requests).sum::<u64>() as f64;
-    let most = (seconds * row.rate + row.burst) as f64;
+    // From the first grant on: nodes connect first.
+    let first = ours.iter().flat_map(|report| &report.grants).min().copied().unwrap_or(end);
+    let most = (end - first) as f64 / 1e6 * row.rate as f64 + row.burst as f64;
     let gcra = if theirs.is_empty() { f64::NAN } else { granted(&ours) / granted(&theirs) };
     println!(
-        "{:40} {:>7} {:>7.0} {:>8.3} {:>8.3} {:>8.2} {:>9.2} {:>7.1} {:>7.1}",
+        "{:40} {:>7} {:>7.0} {:>8.3} {:>8.3} {:>8.2} {:>9.2} {:>7.1} {:>7.1} {:>8.1} {:>8.1}",
         row.title,
         calls(&ours),
         granted(&ours),
@@ -222,6 +265,8 @@ fn measure(index: usize, seconds: u64, url: &str, redis: &str) -> Result<(), Fai
         requests / granted(&ours),
         excess(row, &ours),
         excess(row, &theirs),
+        used[0] / granted(&ours),
+        if theirs.is_empty() { f64::NAN } else { used[1] / calls(&theirs) as f64 },
     );
     Ok(())
 }
@@ -246,23 +291,32 @@ fn crash_loop(seconds: u64, per_second: u64, url: &str) -> Result<(), Failed> {
 }
 
 fn main() -> Result<(), Failed> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Ok(text) = std::env::var("TOLLGATE_FLEET") {
         let words: Vec<&str> = text.split(' ').collect();
         let row = &ROWS[words[0].parse::<usize>()?];
         let way = if words[1] == "gcra" { How::Gcra } else { row.how };
+        let runtime = Builder::new_current_thread().enable_all().build()?;
         return runtime.block_on(node(row, way, words[2].parse()?, words[3].to_owned(), words[4].parse()?));
     }
+    // For the proxy, while the nodes run.
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let seconds = words.first().map_or(Ok(20), |text| text.parse())?;
-    let Some(redis) = Server::start() else { return Ok(()) };
+    let (Some(own), Some(redis)) = (Server::start(), Server::start()) else { return Ok(()) };
     let other =
         if words.iter().any(|word| word == "postgres") { runtime.block_on(postgres::Server::start()) } else { None };
-    let url = other.as_ref().map_or_else(|| redis.url(), postgres::Server::address);
-    println!(
-        "{:40} {:>7} {:>7} {:>8} {:>8} {:>8} {:>9} {:>7} {:>7}",
-        "", "calls", "granted", "of rate", "of GCRA", "fairness", "requests", "excess", "GCRA's"
+    let of = |server: &Server| {
+        let process = server.process().expect("the server answers");
+        Keeper { url: server.url(), port: server.port(), process }
+    };
+    let keeper = other.as_ref().map_or_else(
+        || of(&own),
+        |server| Keeper { url: server.address(), port: server.port(), process: server.process() },
     );
-    (0..CRASH).try_for_each(|index| measure(index, seconds, &url, &redis.url()))?;
-    [4, 12].into_iter().try_for_each(|per_second| crash_loop(seconds, per_second, &url))
+    println!(
+        "{:40} {:>7} {:>7} {:>8} {:>8} {:>8} {:>9} {:>7} {:>7} {:>8} {:>8}",
+        "", "calls", "granted", "of rate", "of GCRA", "fairness", "requests", "excess", "GCRA's", "us/grant", "GCRA's"
+    );
+    (0..CRASH).try_for_each(|index| measure(index, seconds, &keeper, &of(&redis), &runtime))?;
+    [4, 12].into_iter().try_for_each(|per_second| crash_loop(seconds, per_second, &keeper.url))
 }

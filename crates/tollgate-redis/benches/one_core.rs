@@ -9,10 +9,13 @@
 //! It starts a Redis of its own. The server and this program share the machine, so compare the times of the server's process.
 //! A call that is refused counts as a call.
 
+#[path = "../../tollgate-postgres/benches/cpu/mod.rs"]
+mod cpu;
 #[path = "../tests/it/server.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod server;
 
+use cpu::cpu;
 use redis::{Script, aio::MultiplexedConnection};
 use server::Server;
 use std::error::Error;
@@ -86,23 +89,8 @@ impl Node {
     }
 }
 
-/// The time that the server's process has used so far, in microseconds.
-fn cpu(server: &Server) -> f64 {
-    let text = server.say(&["INFO", "cpu"]);
-    let seconds = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
-    let both = seconds("used_cpu_sys:").zip(seconds("used_cpu_user:")).expect("Redis reports its time");
-    (both.0 + both.1) * 1e6
-}
-
 /// Prints the calls of these nodes, and returns the server's time for each, in microseconds.
-async fn measure(
-    title: &str,
-    case: Case,
-    nodes: &[Node],
-    stores: &[RedisStore],
-    time: Duration,
-    server: &Server,
-) -> f64 {
+async fn measure(title: &str, case: Case, nodes: &[Node], stores: &[RedisStore], time: Duration, server: u32) -> f64 {
     let counts = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let (used, began) = (cpu(server), Instant::now());
     let mut callers = Vec::new();
@@ -118,7 +106,7 @@ async fn measure(
     for caller in callers {
         caller.await.expect("no caller panics");
     }
-    let (seconds, used) = (began.elapsed().as_secs_f64(), cpu(server) - used);
+    let (seconds, used) = (began.elapsed().as_secs_f64(), (cpu(server) - used) as f64);
     let (calls, granted) = (counts.0.load(Relaxed) as f64, counts.1.load(Relaxed) as f64);
     let requests = stores.iter().map(|store| store.snapshot().round_trips).sum::<u64>() as f64;
     let requests = if stores.is_empty() { calls } else { requests };
@@ -134,6 +122,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let time = Duration::from_secs_f64(seconds.map_or(Ok(2.0), |text| text.parse())?);
     let Some(server) = Server::start() else { return Ok(()) };
     let client = redis::Client::open(server.url())?;
+    let process = server.process().expect("the server answers");
     println!(
         "{:32} {:>9} {:>9} {:>10} {:>10} {:>8}",
         "", "calls/s", "granted/s", "requests/s", "us/request", "us/call"
@@ -148,9 +137,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             stores.push(store);
             gcra.push(Node::Gcra(client.get_multiplexed_async_connection().await?, Script::new(GCRA), quota));
         }
-        let own = measure(&format!("{title}, tollgate"), case, &ours, &stores, time, &server).await;
+        let own = measure(&format!("{title}, tollgate"), case, &ours, &stores, time, process).await;
         drop(ours);
-        let per_call = measure(&format!("{title}, GCRA per call"), case, &gcra, &[], time, &server).await;
+        let per_call = measure(&format!("{title}, GCRA per call"), case, &gcra, &[], time, process).await;
         println!("{title}: server time of a call, tollgate / GCRA: {:.2}", own / per_call);
     }
     Ok(())

@@ -17,6 +17,8 @@ const ANSWER: &[u8] = b"*13\r\n";
 pub struct Proxy {
     /// The delay in each direction, in milliseconds.
     pub latency: AtomicU64,
+    /// Each message may take up to so many milliseconds longer.
+    pub jitter: AtomicU64,
     /// If set, the next answer is dropped and its connection closed.
     pub cuts: AtomicBool,
     pub cut: AtomicU64,
@@ -72,7 +74,9 @@ impl Proxy {
                 self.cut.fetch_add(1, Ordering::AcqRel);
                 break;
             }
-            let at = Instant::now() + Duration::from_millis(self.latency.load(Ordering::Acquire));
+            let jitter = fastrand::f64() * self.jitter.load(Ordering::Acquire) as f64 / 1e3;
+            let latency = Duration::from_millis(self.latency.load(Ordering::Acquire));
+            let at = Instant::now() + latency + Duration::from_secs_f64(jitter);
             if send.send((at, buffer[..length].to_vec())).is_err() {
                 break;
             }

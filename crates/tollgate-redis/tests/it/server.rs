@@ -144,7 +144,7 @@ impl Server {
     }
 
     /// The process that answers on the port.
-    fn process(&self) -> Option<u32> {
+    pub fn process(&self) -> Option<u32> {
         let mut connection = redis::Client::open(self.url()).ok()?.get_connection_with_timeout(FOR_EVER).ok()?;
         connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
         let text: String = redis::cmd("INFO").arg("server").query(&mut connection).ok()?;
