@@ -4,7 +4,7 @@
 //!
 //! | files | contents |
 //! |---|---|
-//! | `tournament.rs` | a tree that finds the smallest of many entries |
+//! | `parts.rs`, `tournament.rs` | a long list; a tree that finds the smallest of many entries |
 //! | `tags.rs`, `floor.rs`, `ceiling.rs` | weights, reserved rates and capped rates, in integers |
 //! | `node.rs`, `offer.rs`, `limits.rs`, `installments.rs`, `tree.rs` | the tree, and its configuration |
 //! | `pick.rs`, `charge.rs` | **the order of service**: which class is served next, and what a service costs |
@@ -27,6 +27,7 @@ mod limits;
 mod name;
 mod node;
 mod offer;
+mod parts;
 mod pick;
 mod reserve;
 mod retained;

@@ -6,6 +6,7 @@
 use super::entry::{ClassEntry, RareEntry};
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
+use super::parts::Parts;
 use super::retained::{Forgotten, Retained};
 use super::{Pick, Scheduler, Waiting};
 use crate::core::claim_scope::ClaimScope;
@@ -26,9 +27,9 @@ pub(crate) const MAX_DEPTH: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Classes {
     pub(crate) scheduler: Scheduler,
-    entries: Vec<ClassEntry>,
+    entries: Parts<ClassEntry>,
     /// The rest of each entry.
-    rare: Vec<RareEntry>,
+    rare: Parts<RareEntry>,
     /// Classes without handles that still owed a debt when it was looked for last.
     indebted: VecDeque<ClassId>,
     /// How many removed classes are `retained` by all classes.
@@ -47,8 +48,8 @@ impl Classes {
     pub(crate) fn new(supply: &Supply) -> Self {
         Self {
             scheduler: Scheduler::new(supply),
-            entries: vec![ClassEntry::new(ROOT)],
-            rare: vec![RareEntry::default()],
+            entries: Parts::new(ClassEntry::new(ROOT)),
+            rare: Parts::new(RareEntry::default()),
             indebted: VecDeque::new(),
             retained: 0,
             forgotten: Forgotten::default(),
@@ -265,7 +266,7 @@ impl Classes {
 
     #[cfg(all(test, not(tollgate_loom)))]
     pub(super) fn retained(&self) -> usize {
-        let found = self.rare.iter().flat_map(|rare| rare.retained.values()).map(Retained::count).sum();
+        let found = (0..self.len()).flat_map(|id| self.rare(id).retained.values()).map(Retained::count).sum();
         assert_eq!(self.retained, found);
         found
     }

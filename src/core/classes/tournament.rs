@@ -38,20 +38,19 @@ impl Entry for (u64, u32) {
 
 #[derive(Clone, Debug)]
 pub(super) struct Tournament<E> {
-    /// By slot. Their number is a power of two, and at least two unless there was never an entry.
+    /// By slot, as many as were ever used.
     entries: Vec<E>,
     /// The slot of the smallest entry below each match. The final is number 1; the matches that lead to number `n` are
-    /// `2 n` and `2 n + 1`, and in the first round entries take their places, in the order of their slots.
+    /// `2 n` and `2 n + 1`, and in the first round entries take their places, in the order of their slots. The number of slots
+    /// is a power of two, and at least two unless there was never an entry.
     winners: Vec<u32>,
     /// Slots that were left.
     free: Vec<u32>,
-    /// How many slots were ever used.
-    used: u32,
 }
 
 impl<E> Default for Tournament<E> {
     fn default() -> Self {
-        Self { entries: Vec::new(), winners: Vec::new(), free: Vec::new(), used: 0 }
+        Self { entries: Vec::new(), winners: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -87,35 +86,35 @@ impl<E: Entry> Tournament<E> {
 
     fn take_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            if self.used as usize == self.entries.len() {
+            if self.entries.len() == self.winners.len() {
                 self.grow();
             }
-            self.used += 1;
-            self.used - 1
+            self.entries.push(E::EMPTY);
+            self.entries.len() as u32 - 1
         })
     }
 
+    /// Puts as many slots behind those that there are. No entry is looked at: an unused slot loses against a used one.
     #[cold]
     fn grow(&mut self) {
-        let slots = (2 * self.entries.len()).max(2);
-        self.entries.resize(slots, E::EMPTY);
-        self.winners = vec![0; slots];
-        for number in (1..slots).rev() {
-            let [a, b] = [2 * number, 2 * number + 1].map(|below| self.winner(below));
-            self.winners[number] = self.smaller(a, b);
+        let slots = self.winners.len();
+        let mut winners = Vec::with_capacity((2 * slots).max(2));
+        winners.extend([0, 0]);
+        while winners.len() < 2 * slots {
+            // A round, from the final on: the known matches, and as many in the second half.
+            let known = winners.len() / 2;
+            let each = slots / known;
+            winners.extend_from_slice(&self.winners[known..2 * known]);
+            winners.extend((0..known).map(|place| (slots + place * each) as u32));
         }
-    }
-
-    /// The slot that takes a place in a match.
-    #[inline]
-    fn winner(&self, place: usize) -> u32 {
-        let slots = self.entries.len();
-        if place >= slots { (place - slots) as u32 } else { self.winners[place] }
+        winners[1] = self.winners.get(1).copied().unwrap_or(0);
+        self.winners = winners;
     }
 
     #[inline]
     fn smaller(&self, a: u32, b: u32) -> u32 {
-        let is_b = self.entries[b as usize].is_before(&self.entries[a as usize]);
+        // A slot that was never used loses.
+        let is_b = self.entries.get(b as usize).is_some_and(|entry| entry.is_before(&self.entries[a as usize]));
         // Without a branch: which of them wins cannot be predicted.
         a ^ ((a ^ b) & u32::from(is_b).wrapping_neg())
     }
@@ -123,7 +122,7 @@ impl<E: Entry> Tournament<E> {
     /// The entry in `slot` has changed.
     #[inline]
     fn repeat_matches(&mut self, slot: u32) {
-        let mut place = self.entries.len() + slot as usize;
+        let mut place = self.winners.len() + slot as usize;
         let (mut best, mut rival) = (slot, slot ^ 1);
         loop {
             best = self.smaller(best, rival);

@@ -18,6 +18,7 @@ use super::floor::{Floor, Rate};
 use super::limits::Limits;
 use super::node::{Node, RareNode, RareSlots};
 use super::offer::{ClassId, NO_CLASS, ROOT};
+use super::parts::Parts;
 use super::tags::{StartTag, Weight};
 use super::tournament::{NOWHERE, Tournament};
 use crate::Quota;
@@ -27,9 +28,9 @@ use std::num::NonZeroU64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Parts<Node>,
     /// The rest of each node.
-    pub(super) rare: Vec<RareNode>,
+    pub(super) rare: Parts<RareNode>,
     /// Numbers of removed classes, to be used again.
     free: Vec<ClassId>,
     pub(super) limits: Limits,
@@ -50,8 +51,8 @@ impl Tree {
     /// Creates a tree with the root alone, which is a leaf as long as it has no children.
     pub(crate) fn new(limits: Limits) -> Self {
         let mut tree = Self {
-            nodes: vec![Node::new(ROOT, Weight::new(1), 0)],
-            rare: vec![RareNode::new(Weight::new(1))],
+            nodes: Parts::new(Node::new(ROOT, Weight::new(1), 0)),
+            rare: Parts::new(RareNode::new(Weight::new(1))),
             free: Vec::new(),
             limits,
             rechecks: Tournament::default(),

@@ -97,7 +97,7 @@ fn floors_that_exceed_the_rate_are_scaled_in_steps() {
     let check = |is_scaled: bool| {
         let mut state = limiter.core().state.lock();
         let tree = &state.classes_mut().expect("built with classes").scheduler.tree;
-        let floors = tree.rare.iter().filter_map(|node| node.floor.as_ref());
+        let floors = (0..tree.len()).filter_map(|id| tree.rare[id].floor.as_ref());
         floors.for_each(|floor| {
             assert_eq!(floor.applied, tree.scaled(floor.rate));
             assert_eq!(floor.applied != floor.rate, is_scaled);
