@@ -44,7 +44,7 @@ use crate::core::joint::Fronts;
 use crate::core::parent::{Parent, ParentLink};
 use crate::core::rovers::Rovers;
 use crate::core::state::{Sample, State};
-use crate::core::wakes::{Review, Wakes, wake_each};
+use crate::core::wakes::{Wakes, wake_each};
 use crate::error::ConfigError;
 use crate::observe::{Observed, Observers};
 use crate::sync::Mutex;

@@ -5,7 +5,7 @@ use crate::core::alarm::Alarm;
 use crate::core::drivers::{Driver, Kind, NextLook};
 use crate::core::joint::{Fronts, JointSet};
 use crate::core::state::{Sample, ServeResult, State};
-use crate::core::wakes::{Hired, Peer, Wakes, wake_each};
+use crate::core::wakes::{Hired, Wakes, wake_each};
 use crate::sync::MutexGuard;
 use std::sync::Arc;
 use std::task::Waker;
@@ -95,13 +95,13 @@ impl Core {
     }
 
     /// The other queues that joint claims in this queue wait in, or its parent.
-    fn tied_to(&self) -> Vec<Arc<dyn Peer>> {
+    fn tied_to(&self) -> Vec<Arc<Self>> {
         if let Some(parent) = self.parent() {
-            return vec![Arc::<Self>::clone(parent)];
+            return vec![Arc::clone(parent)];
         }
         let sets: Vec<Arc<JointSet>> = self.state.lock().joint().into_iter().flat_map(Fronts::sets).cloned().collect();
         let members = sets.iter().flat_map(|set| &set.members).filter_map(|member| member.core.upgrade());
-        members.filter(|peer| !std::ptr::eq(&**peer, self)).map(|peer| -> Arc<dyn Peer> { peer }).collect()
+        members.filter(|peer| !std::ptr::eq(&**peer, self)).collect()
     }
 
     /// Ticks the queues that joint claims in this queue also wait in, and those tied to them in turn. Returns true if
@@ -109,9 +109,9 @@ impl Core {
     pub(crate) fn tick_tied(&self) -> bool {
         // The parent itself is skipped: a child with waiters has it driven already.
         let mut tied = self.parent().map_or_else(|| self.tied_to(), |parent| parent.tied_to());
-        let mut seen: Vec<Arc<dyn Peer>> = Vec::new();
+        let mut seen: Vec<Arc<Self>> = Vec::new();
         while let Some(peer) = tied.pop() {
-            if std::ptr::addr_eq(&*peer, self) || seen.iter().any(|known| Arc::ptr_eq(known, &peer)) {
+            if std::ptr::eq(&*peer, self) || seen.iter().any(|known| Arc::ptr_eq(known, &peer)) {
                 continue;
             }
             peer.tick();
@@ -227,36 +227,6 @@ impl Core {
             state.drivers.stop_lingering(id);
         }
         stays
-    }
-}
-
-impl Peer for Core {
-    fn serve_into(&self, wakes: &mut Wakes) {
-        self.serve_into(wakes);
-    }
-
-    fn poll_parent(&self, wakes: &mut Wakes) {
-        self.poll_parent(wakes);
-    }
-
-    fn answer_parent(&self, wakes: &mut Wakes) {
-        self.answer_parent(wakes);
-    }
-
-    fn let_go(self: Arc<Self>) {
-        Self::let_go(self);
-    }
-
-    fn tick(&self) {
-        self.tick();
-    }
-
-    fn hire(&self, host: &Handle) -> Hired {
-        self.hire(host)
-    }
-
-    fn tied_to(&self) -> Vec<Arc<dyn Peer>> {
-        self.tied_to()
     }
 }
 

@@ -15,7 +15,7 @@
 use super::Core;
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, Reach, Sample, ServeResult, State};
-use crate::core::wakes::{Review, Wakes};
+use crate::core::wakes::Wakes;
 use crate::sync::MutexGuard;
 
 /// How many steps [`Core::look_ahead`] takes before it looks at the rest at once: enough for 250,000 waiters.

@@ -21,9 +21,9 @@
 //! This is the only file that names `pin-list`. Everything here runs under the limiter's lock. No waker is woken,
 //! cloned or dropped here: wakers are returned to the caller, which handles them after it has released the lock.
 
+use crate::core::Core;
 use crate::core::forecast::Claim;
 use crate::core::outcome::Outcome;
-use crate::core::wakes::Peer;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ pub(crate) struct Waiter {
     /// The debt that is paid after this claim: tokens that were charged while it was the last one in its queue.
     pub(crate) debt_after: u64,
     /// Set if this is a ticket, which stands for the front claim of a child: that child. See `core/parent.rs`.
-    pub(crate) child: Option<Box<Weak<dyn Peer>>>,
+    pub(crate) child: Option<Weak<Core>>,
 }
 
 impl Waiter {

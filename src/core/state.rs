@@ -343,23 +343,26 @@ impl State {
     // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self, rovers: &Rovers) -> u64 {
-        if self.role.has(Role::OTHER_DUES) {
+        if self.role.has(Role::OTHER_DUES) || self.queue.has_joint() {
             return self.due_otherwise(rovers);
-        }
-        if self.queue.has_joint() {
-            return self.due_with_joint(rovers);
         }
         self.due_of_front(rovers)
     }
 
-    /// [`due`](Self::due) of a limiter with classes or a calendar quota.
+    /// [`due`](Self::due) of a limiter with classes, a calendar quota or joint claims.
+    #[cold]
+    #[inline(never)]
     fn due_otherwise(&self, rovers: &Rovers) -> u64 {
-        let due = match (self.role.has(Role::CLASSES), self.queue.has_joint()) {
-            (true, _) => self.class_due(rovers),
-            (false, true) => self.due_with_joint(rovers),
-            (false, false) => self.due_of_front(rovers),
+        let own = match self.classes() {
+            _ if self.held().is_some() => u64::MAX,
+            Some(_) if self.queue.is_empty() => u64::MAX,
+            Some(classes) => classes.due,
+            None => self.due_of_front(rovers),
         };
-        self.due_by_wall(due)
+        let alarm = self.joint().and_then(Fronts::first_alarm).unwrap_or(u64::MAX);
+        let due = own.min(alarm);
+        let waits = self.queue.has_claims() || due < u64::MAX;
+        if self.role.has(Role::CALENDAR) && waits { due.min(self.fresh_until()) } else { due }
     }
 
     #[inline(always)]

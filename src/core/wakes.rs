@@ -1,40 +1,15 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
+use super::Core;
+use crate::core::joint::JointSet;
 use arrayvec::ArrayVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-use tokio::runtime::Handle;
 
-/// The interface of a limiter for the queues that are *tied* to its queue: queues in which the same joint claim waits,
-/// and the queues of a parent and its children. Called while no lock is held.
-pub(crate) trait Peer: Send + Sync {
-    /// Serves this queue, and collects in `wakes` the work for other queues.
-    fn serve_into(&self, wakes: &mut Wakes);
-    /// Acts in the parent's queue for the front of this queue, and collects in `wakes` the work for other queues.
-    fn poll_parent(&self, wakes: &mut Wakes);
-    /// The parent would serve the ticket of this queue, and waits for its answer. Any caller that finds the parent waiting
-    /// may call this, so the parent waits for no thread.
-    fn answer_parent(&self, wakes: &mut Wakes);
-    /// Drops a short-lived reference; see [`QueueDriver::let_go`](crate::core::QueueDriver::let_go).
-    fn let_go(self: Arc<Self>);
-    /// Mints what is due and serves the queue.
-    fn tick(&self);
-    /// Makes sure that the runtime `host` has a driver for this queue.
-    fn hire(&self, host: &Handle) -> Hired;
-    /// The other queues that joint claims in this queue wait in, or its parent.
-    fn tied_to(&self) -> Vec<Arc<dyn Peer>>;
-}
-
-/// A joint set, which holds claims that wait in several queues.
-pub(crate) trait Review: Send + Sync {
-    /// Has the set decide what its front claim does next. Called while no lock is held.
-    fn review(self: Arc<Self>, wakes: &mut Wakes);
-}
-
-/// The result of [`Peer::hire`].
+/// The result of [`Core::hire`].
 pub(crate) enum Hired {
     Now,
     Before,
@@ -66,11 +41,11 @@ pub(crate) struct Wakes {
 #[derive(Default)]
 struct ForPeers {
     /// Joint sets to be reviewed.
-    reviews: VecDeque<Arc<dyn Review>>,
+    reviews: VecDeque<Arc<JointSet>>,
     /// Queues to be served once all that is done.
-    unserved: VecDeque<Arc<dyn Peer>>,
+    unserved: VecDeque<Arc<Core>>,
     /// Queues with a front claim that must enter or leave their parent's queue.
-    parent_polls: VecDeque<Weak<dyn Peer>>,
+    parent_polls: VecDeque<Weak<Core>>,
 }
 
 impl Wakes {
@@ -92,7 +67,7 @@ impl Wakes {
     }
 
     /// A joint set must be reviewed.
-    pub(crate) fn push_review(&mut self, set: Arc<dyn Review>) {
+    pub(crate) fn push_review(&mut self, set: Arc<JointSet>) {
         let reviews = &mut self.for_peers().reviews;
         if reviews.back().is_none_or(|last| !Arc::ptr_eq(last, &set)) {
             reviews.push_back(set);
@@ -101,7 +76,7 @@ impl Wakes {
 
     /// One call can have thousands of queues served, so only a few entries are searched. A queue that is served twice costs
     /// little.
-    pub(crate) fn push_unserved(&mut self, core: Arc<dyn Peer>) {
+    pub(crate) fn push_unserved(&mut self, core: Arc<Core>) {
         const SEARCHED: usize = 8;
         let unserved = &mut self.for_peers().unserved;
         if !unserved.iter().take(SEARCHED).any(|known| Arc::ptr_eq(known, &core)) {
@@ -112,22 +87,22 @@ impl Wakes {
     /// Serving has stopped, and the lock is released: the batch is full, or `awaited` has to answer first. After a ticket,
     /// wakers are collected until the batch is full: otherwise a waker that calls the limiter would serve the next
     /// ticket, wake the next waker, and so on recursively.
-    pub(crate) fn wake_or_ask(&mut self, awaited: Option<Weak<dyn Peer>>) {
+    pub(crate) fn wake_or_ask(&mut self, awaited: Option<Weak<Core>>) {
         if self.is_full() || awaited.is_none() {
             self.wake_all();
         }
         awaited.into_iter().for_each(|child| self.ask(&child));
     }
 
-    /// Has a child [answer](Peer::answer_parent) its parent, if the child still exists.
-    pub(crate) fn ask(&mut self, child: &Weak<dyn Peer>) {
+    /// Has a child [answer](Core::answer_parent) its parent, if the child still exists.
+    pub(crate) fn ask(&mut self, child: &Weak<Core>) {
         if let Some(child) = child.upgrade() {
             child.answer_parent(self);
             child.let_go();
         }
     }
 
-    pub(crate) fn push_parent_poll(&mut self, child: Weak<dyn Peer>) {
+    pub(crate) fn push_parent_poll(&mut self, child: Weak<Core>) {
         self.for_peers().parent_polls.push_back(child);
     }
 

@@ -5,7 +5,7 @@ use super::set::{Called, JointSet};
 use crate::core::drop_quietly;
 use crate::core::locked::Locked;
 use crate::core::state::{Reach, ServeResult};
-use crate::core::wakes::{Review, Wakes};
+use crate::core::wakes::Wakes;
 use std::sync::Arc;
 use std::task::Waker;
 

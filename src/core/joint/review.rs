@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::core::locked::Locked;
 use crate::core::outcome::Outcome;
 use crate::core::state::{ServeResult, Served, State};
-use crate::core::wakes::{Peer, Review, Wakes};
+use crate::core::wakes::Wakes;
 use crate::sync::MutexGuard;
 use std::sync::{Arc, Weak};
 
@@ -15,7 +15,7 @@ pub(super) enum Reviewed {
     /// The locks must be released and the collected wakers woken; then the set is reviewed again.
     Again,
     /// A child of a member has to answer first.
-    Awaits(Weak<dyn Peer>),
+    Awaits(Weak<Core>),
     /// Another set has to be reviewed first.
     After(Arc<JointSet>),
 }
@@ -31,9 +31,9 @@ impl Reviewed {
     }
 }
 
-impl Review for JointSet {
-    /// Reviews also those that have to be reviewed before it.
-    fn review(self: Arc<Self>, wakes: &mut Wakes) {
+impl JointSet {
+    /// Has the set decide what its front claim does next, after those that have to be reviewed before it. No lock is held.
+    pub(crate) fn review(self: Arc<Self>, wakes: &mut Wakes) {
         let mut sets = vec![self];
         while let Some(set) = sets.last().cloned() {
             let is_last = sets.len() == 1;

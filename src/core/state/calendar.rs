@@ -60,15 +60,9 @@ impl State {
     }
 
     /// The instant at which the wall clock has to be read again.
-    fn fresh_until(&self) -> u64 {
+    pub(super) fn fresh_until(&self) -> u64 {
         let in_dry_run = self.dry_run().map_or(u64::MAX, |dry_run| dry_run.supply().fresh_until());
         self.supply.fresh_until().min(in_dry_run)
-    }
-
-    /// When the queue must be served, if that is at `due` unless the wall clock is set.
-    pub(super) fn due_by_wall(&self, due: u64) -> u64 {
-        let waits = self.queue.has_joint() || !self.queue.is_empty() || due < u64::MAX;
-        if self.role.has(Role::CALENDAR) && waits { due.min(self.fresh_until()) } else { due }
     }
 
     /// The word of a grant that is made now: with a calendar or a sliding quota it tells the instant.

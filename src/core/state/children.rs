@@ -8,14 +8,13 @@ use crate::core::classes::{ClassId, KeyName, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
-use crate::core::wakes::Peer;
 use std::sync::Weak;
 
 /// A child that has to answer. Its ticket is at the front of its class, or has just left. Until the answer the class counts
 /// as backlogged, and nothing else is picked: otherwise no key would ever be served twice in a row, whatever its weight is.
 #[derive(Debug)]
 pub(super) struct AwaitedChild {
-    child: Weak<dyn Peer>,
+    child: Weak<Core>,
     class: ClassId,
     /// If the ticket has left: the debt that was noted behind it.
     gone: Option<u64>,
@@ -24,7 +23,7 @@ pub(super) struct AwaitedChild {
 impl State {
     /// The front claim of a class is a ticket: nothing is served until its child has answered.
     pub(super) fn await_child_of_front(&mut self, class: ClassId) {
-        let child = self.queue_of(class).front().and_then(|front| front.child.as_deref().cloned());
+        let child = self.queue_of(class).front().and_then(|front| front.child.clone());
         let Some(child) = child else { return };
         self.role.add(Role::AWAITS);
         self.rare().awaited = Some(AwaitedChild { child, class, gone: None });
@@ -39,7 +38,7 @@ impl State {
 
     /// A ticket has left the queue of `class`: nothing is picked until the child says which of its claims is next.
     pub(super) fn note_ticket_gone(&mut self, class: ClassId, gone: &Waiter) {
-        let Some(child) = gone.child.as_deref().cloned() else { return };
+        let Some(child) = gone.child.clone() else { return };
         self.role.add(Role::AWAITS);
         self.rare().awaited = Some(AwaitedChild { child, class, gone: Some(gone.debt_after) });
     }
@@ -58,7 +57,7 @@ impl State {
     }
 
     /// The child that has to answer. A child that is gone has no further claim.
-    pub(crate) fn awaited_child(&mut self) -> Option<Weak<dyn Peer>> {
+    pub(crate) fn awaited_child(&mut self) -> Option<Weak<Core>> {
         if !self.role.has(Role::AWAITS) {
             return None;
         }
@@ -73,7 +72,7 @@ impl State {
     /// Whether `child` has to answer.
     pub(crate) fn awaits(&self, child: &Core) -> bool {
         let awaited = self.rare.as_ref().filter(|_| self.role.has(Role::AWAITS)).and_then(|rare| rare.awaited.as_ref());
-        awaited.is_some_and(|awaited| std::ptr::addr_eq(awaited.child.as_ptr(), child))
+        awaited.is_some_and(|awaited| std::ptr::eq(awaited.child.as_ptr(), child))
     }
 
     /// The awaited child has answered, and has entered its next claim, or has none.

@@ -1,11 +1,11 @@
 //! Arriving claims: granted, denied, or entered into the queue; and their estimated waits.
 
 use super::{Cap, MAX_COST, Role, Sample, State};
+use crate::core::Core;
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::denial::Denial;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
-use crate::core::wakes::Peer;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use std::pin::Pin;
 use std::sync::Weak;
@@ -47,9 +47,6 @@ impl State {
             return None;
         }
         if !self.role.is_plain() {
-            if self.role.has_only(Role::CALENDAR) {
-                return self.fast_admit_in_period(rovers, cost, sample);
-            }
             if self.role.has(Role::CHILD | Role::AWAITS | Role::DRY_RUN)
                 || cost > self.max_cost()
                 || self.has_parked()
@@ -305,10 +302,10 @@ impl State {
         class: ClassId,
         cost: u64,
         waker: Waker,
-        child: Option<Weak<dyn Peer>>,
+        child: Option<Weak<Core>>,
     ) {
         let number = self.take_number();
-        let waiter = Waiter { waker, number, cost, debt_after: 0, child: child.map(Box::new) };
+        let waiter = Waiter { waker, number, cost, debt_after: 0, child };
         if self.role.has(Role::SOURCE) {
             let since = self.supply.synced();
             self.supply.source_mut().into_iter().for_each(|source| source.note_wait(number, since));

@@ -99,16 +99,6 @@ impl State {
         self.classes().map_or_else(|| rovers.tail(), |classes| base(&self.queue, classes, rovers))
     }
 
-    /// The instant at which a limiter with classes must be served; see [`due`](Self::due).
-    #[cold]
-    #[inline(never)]
-    pub(super) fn class_due(&self, rovers: &Rovers) -> u64 {
-        if self.queue.has_joint() {
-            return self.due_with_joint(rovers);
-        }
-        self.classes().filter(|_| !self.queue.is_empty()).map_or(u64::MAX, |classes| classes.due)
-    }
-
     /// The queue in which the claims of a class wait.
     #[inline]
     pub(crate) fn queue_of(&mut self, class: ClassId) -> &mut Queue {

@@ -264,22 +264,6 @@ impl State {
         })
     }
 
-    /// The instant at which the queue must be served while a joint claim waits; see [`due`](Self::due).
-    #[cold]
-    #[inline(never)]
-    pub(super) fn due_with_joint(&self, rovers: &Rovers) -> u64 {
-        let alarm = self.joint().and_then(Fronts::first_alarm).unwrap_or(u64::MAX);
-        if self.held().is_some() {
-            return alarm;
-        }
-        let due = match self.classes() {
-            Some(classes) if !self.queue.is_empty() => Some(classes.due),
-            Some(_) => None,
-            None => self.front_ticket(rovers).and_then(|ticket| self.supply.due(ticket)),
-        };
-        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(alarm)
-    }
-
     /// Runs `add`, by which tokens come in. The held front is looked at anyway. While this limiter is in debt, or waits for
     /// a step of a quota, a front that is not held may be due earlier too.
     pub(super) fn adding_tokens(&mut self, rovers: &Rovers, add: impl FnOnce(&mut Self)) {

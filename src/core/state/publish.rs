@@ -13,16 +13,13 @@ impl State {
             self.forget_denial(rovers);
         }
         let limit = self.supply.limit();
-        let waiting_from = if self.role.has(Role::CLASSES) {
-            (!self.is_clear() || self.has_parked()).then(|| self.class_base(rovers))
-        } else {
-            (!self.is_clear()).then(|| self.base(rovers))
-        };
-        let until = match waiting_from {
-            Some(start) => start,
+        let until = if !self.is_clear() || self.has_parked() {
+            self.base(rovers)
+        } else if self.closed || self.supply.is_paused() || self.role.has(Role::DRY_RUN) {
             // A dry run learns of each claim.
-            None if self.closed || self.supply.is_paused() || self.role.has(Role::DRY_RUN) => rovers.tail(),
-            None => rovers.tail().wrapping_add(self.stride.tokens),
+            rovers.tail()
+        } else {
+            rovers.tail().wrapping_add(self.stride.tokens)
         };
         rovers.publish(earlier(limit, until), limit);
     }
