@@ -211,9 +211,10 @@ impl Core {
             // `within` needs a timer of its own, and so a runtime, a manual clock, or a thread that parks.
             let timed = allowed.is_none() || has_timer || host.is_some() || self.time.is_manual();
             let driven = timed && self.is_driven(state, &host);
-            let arrival = Arrival { place: place.as_mut(), class, cost, waker: &mut waker, allowed, driven };
-            let queue_info = state.queue_info(rovers, cost, sample.now);
-            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), queue_info)
+            let (place, waker, now) = (place.as_mut(), &mut waker, sample.now);
+            let queue_info = state.queue_info(rovers, cost, now);
+            let arrival = Arrival { place, class, cost, waker, allowed, driven, now };
+            (state.arrive(rovers, arrival), self.is_unserved(state, &host), queue_info)
         };
         let (result, unserved, queue_info) = match allowed {
             Some(_) => self.look_ahead(sample, cost, act),

@@ -113,7 +113,7 @@ impl Core {
         if actual > cost {
             let charge = |state: &mut State, rovers: &Rovers, _| {
                 let more = state.charge_for(cost, actual);
-                state.with_grant(word, |state| state.charge_in(rovers, class, more))
+                state.with_grant(word, |state| state.charge(rovers, class, more))
             };
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }

@@ -32,29 +32,41 @@ impl<T> Parts<T> {
         let last = self.rest.len() - 1;
         self.rest[last].push(value);
     }
+
+    #[cold]
+    #[inline(never)]
+    fn far(&self, index: usize) -> &T {
+        &self.rest[(index - FIRST) / PART][(index - FIRST) % PART]
+    }
 }
 
+// Inlined always: while there are few values, this costs as much as with a vector.
 impl<T> Index<usize> for Parts<T> {
     type Output = T;
 
-    // While there are few values, this costs as much as with a vector.
-    #[inline]
+    #[inline(always)]
     fn index(&self, index: usize) -> &T {
         match self.first.get(index) {
             Some(value) => value,
-            None => &self.rest[(index - FIRST) / PART][(index - FIRST) % PART],
+            None => self.far(index),
         }
     }
 }
 
 impl<T> IndexMut<usize> for Parts<T> {
-    #[inline]
+    #[inline(always)]
     fn index_mut(&mut self, index: usize) -> &mut T {
         match self.first.get_mut(index) {
             Some(value) => value,
-            None => &mut self.rest[(index - FIRST) / PART][(index - FIRST) % PART],
+            None => far_mut(&mut self.rest, index),
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn far_mut<T>(rest: &mut [Vec<T>], index: usize) -> &mut T {
+    &mut rest[(index - FIRST) / PART][(index - FIRST) % PART]
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

@@ -1,6 +1,6 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
-use super::{MAX_COST, Refund, Role, State};
+use super::{MAX_COST, Refund, Role, State, classes_in};
 use crate::core::classes::ClassId;
 use crate::core::dry_run::DryRun;
 use crate::core::outcome::Outcome;
@@ -92,14 +92,9 @@ impl State {
         self.release_now(rovers, tokens);
     }
 
-    /// Charges `tokens` on top of a grant, as a debt at the end of the queue. Returns how many of them were charged: a
-    /// debt is cut to what fits between the rovers.
-    pub(crate) fn charge_in(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
-        if self.classes().is_some() { self.charge_class(rovers, class, tokens) } else { self.charge(rovers, tokens) }
-    }
-
-    /// Charges a debt in a limiter without classes.
-    pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
+    /// Charges `tokens` on top of a grant made in a class, or in a limiter without classes: as a debt at the end of its queue,
+    /// or at once if no claim waits. Returns how many of them were charged: a debt is cut to what fits between the rovers.
+    pub(crate) fn charge(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         if let Some((dry_run, now)) = self.dry_run_now() {
             dry_run.charge(tokens, now);
@@ -108,15 +103,26 @@ impl State {
         if let Some(fronts) = self.joint_mut() {
             fronts.charged = fronts.charged.wrapping_add(tokens);
         }
-        if self.is_clear() {
+        let (is_clear, now) = (self.is_clear(), self.supply.synced());
+        let last = if is_clear { None } else { self.queue_of(class).note_debt(tokens) };
+        if is_clear {
             self.supply.claim(tokens);
-            return tokens;
         }
-        self.supply.owe(tokens);
-        if let Some(last) = self.queue.note_debt(tokens) {
-            self.rare.iter_mut().for_each(|rare| rare.forecast.note_debt(last, tokens));
-        } else if let Some(fronts) = self.joint_mut() {
-            fronts.debt += tokens;
+        if let Some(classes) = classes_in(&mut self.rare) {
+            let leaf = classes.entry(class).leaf;
+            classes.scheduler.tree.charge_ceilings(leaf, tokens, now);
+            match last {
+                _ if is_clear => classes.scheduler.note_taken(tokens, now),
+                Some(_) => classes.scheduler.note_debt(tokens),
+                None => classes.scheduler.add_debt(leaf, tokens, now),
+            }
+        } else if !is_clear {
+            self.supply.owe(tokens);
+            if let Some(last) = last {
+                self.rare.iter_mut().for_each(|rare| rare.forecast.note_debt(last, tokens));
+            } else if let Some(fronts) = self.joint_mut() {
+                fronts.debt += tokens;
+            }
         }
         tokens
     }

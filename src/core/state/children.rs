@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Charges `tokens` on top of a grant of a key; see [`charge_class`](Self::charge_class). While no claim waits, no class
+    /// Charges `tokens` on top of a grant of a key; see [`charge`](Self::charge). While no claim waits, no class
     /// is charged, and the key needs none.
     pub(crate) fn charge_key(
         &mut self,
@@ -97,10 +97,10 @@ impl State {
         tokens: u64,
     ) -> u64 {
         if self.queue.is_empty() {
-            return self.charge_class(rovers, group, tokens);
+            return self.charge(rovers, group, tokens);
         }
         let class = self.join_key(group, key, weight);
-        let charged = self.charge_class(rovers, class, tokens);
+        let charged = self.charge(rovers, class, tokens);
         self.leave_key(class);
         charged
     }

@@ -24,6 +24,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) allowed: Option<u64>,
     /// True if a driver will serve the queue when the caller's claim is due.
     pub(crate) driven: bool,
+    /// The time that the caller read.
+    pub(crate) now: u64,
 }
 
 impl State {
@@ -222,17 +224,10 @@ impl State {
 
     /// Grants at once and returns how many tokens remain, or enters the queue: `Ok(None)` means that `arrival.place`
     /// now waits.
-    pub(crate) fn arrive(
-        &mut self,
-        rovers: &Rovers,
-        arrival: Arrival<'_>,
-        now: u64,
-    ) -> Result<Option<u64>, ConsumeError> {
-        let result = if self.role.has(Role::DRY_RUN) {
-            self.arrive_in_dry_run(rovers, arrival, now)
-        } else {
-            self.arrive_uncounted(rovers, arrival, now)
-        };
+    pub(crate) fn arrive(&mut self, rovers: &Rovers, arrival: Arrival<'_>) -> Result<Option<u64>, ConsumeError> {
+        let is_dry = self.role.has(Role::DRY_RUN);
+        let result =
+            if is_dry { self.arrive_in_dry_run(rovers, arrival) } else { self.arrive_uncounted(rovers, arrival) };
         self.totals.refused += u64::from(result.is_err());
         Ok(result?.map(|word| self.with_instant(word)))
     }
@@ -241,9 +236,8 @@ impl State {
         &mut self,
         rovers: &Rovers,
         arrival: Arrival<'_>,
-        now: u64,
     ) -> Result<Option<u64>, ConsumeError> {
-        let Arrival { place, cost, class, .. } = arrival;
+        let Arrival { place, cost, class, now, .. } = arrival;
         self.check_claim(rovers, cost)?;
         if self.is_closed(class) {
             return Err(ConsumeError::Closed);

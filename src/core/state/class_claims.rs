@@ -2,7 +2,7 @@
 //! `state/classes.rs`.
 
 use super::class_joint::next_front;
-use super::{MAX_COST, Role, State, classes_in};
+use super::{Role, State, classes_in};
 use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, ROOT, Simulation};
 use crate::core::forecast::Claim;
 use crate::core::queue::{Place, Waiter};
@@ -158,27 +158,6 @@ impl State {
             // What was planned was planned for other classes.
             self.supply.source_mut().into_iter().for_each(|source| source.lose());
         }
-    }
-
-    /// Charges `tokens` on top of a grant of a class: as a debt at the end of its queue, or at once if no claim waits.
-    /// Returns how many of them were charged: a debt is cut to what fits between the rovers.
-    pub(crate) fn charge_class(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
-        let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
-        rovers.claim(tokens);
-        let (is_idle, now) = (self.is_clear(), self.supply.synced());
-        let noted = !is_idle && self.queue_of(class).note_debt(tokens).is_some();
-        let Some(classes) = classes_in(&mut self.rare) else { return tokens };
-        let leaf = classes.entry(class).leaf;
-        classes.scheduler.tree.charge_ceilings(leaf, tokens, now);
-        if is_idle {
-            self.supply.claim(tokens);
-            classes.scheduler.note_taken(tokens, now);
-        } else if noted {
-            classes.scheduler.note_debt(tokens);
-        } else {
-            classes.scheduler.add_debt(leaf, tokens, now);
-        }
-        tokens
     }
 
     /// The instant at which a claim of `cost` made now in a class would be granted, if no caller did anything from now

@@ -60,24 +60,6 @@ impl State {
         None
     }
 
-    /// No tokens are promised for the claim in service, and none will be: turns it away. A debt in service stays, and the
-    /// claims behind it have no tokens either.
-    #[cold]
-    pub(super) fn turn_cut_off_away(
-        &mut self,
-        rovers: &Rovers,
-        in_service: ClassId,
-        outcome: Outcome,
-        wakes: &mut Wakes,
-    ) {
-        let Some(classes) = self.classes() else { return };
-        let class = [in_service].into_iter().chain(0..classes.len()).find(|class| !self.is_class_empty(*class));
-        match class {
-            Some(class) => self.turn_front_away_in(rovers, class, outcome, wakes),
-            None => unreachable!("a debt is charged at once when no claim waits"),
-        }
-    }
-
     /// Turns the front claim of a class, or of a limiter without classes, away. If it is a ticket, its child must learn it, and
     /// has to answer.
     pub(super) fn turn_front_away_in(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {

@@ -149,7 +149,8 @@ impl State {
     }
 
     /// Removes the front claim of a class from its queue.
-    #[inline]
+    // Inlined always, as `Queue::call_front`.
+    #[inline(always)]
     pub(super) fn call_front_of_class(&mut self, class: ClassId, outcome: Outcome) -> Option<Waiter> {
         let waiter = classes_in(&mut self.rare)?.entry_mut(class).queue.call_front(outcome)?;
         self.queue.count_out(waiter.cost);

@@ -53,13 +53,12 @@ impl State {
         &mut self,
         rovers: &Rovers,
         arrival: Arrival<'_>,
-        now: u64,
     ) -> Result<Option<u64>, ConsumeError> {
-        let (cost, allowed) = (arrival.cost, arrival.allowed);
+        let Arrival { cost, allowed, now, .. } = arrival;
         self.check_claim(rovers, cost)?;
         let ask = Ask::Wait { allowed, max_waiting: self.queue.max_waiting() };
         let verdict = self.dry_run_mut().map(|dry_run| dry_run.arrive(cost, now, ask));
-        let granted = self.arrive_uncounted(rovers, arrival, now)?;
+        let granted = self.arrive_uncounted(rovers, arrival)?;
         let Some(verdict) = verdict else { return Ok(granted) };
         let number = self.next_number - 1;
         if let Some(dry_run) = self.dry_run_mut() {

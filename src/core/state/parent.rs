@@ -73,12 +73,10 @@ impl State {
     /// Grants the claim of the [ready front](Self::ready_front), which the parent has granted, as of `at`. The caller read
     /// `now` from the clock.
     pub(crate) fn grant_ready_front(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) {
-        let Some(ticket) = self.front_ticket(rovers) else { return };
+        let ticket = self.front_ticket(rovers);
         self.ticket = ParentTicket::None;
-        self.supply.mint(at, Some(ticket));
-        self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
-        let remaining = self.remaining_after(ticket);
-        self.call_front(rovers, Outcome::Granted { remaining }, wakes);
+        self.supply.mint(at, ticket);
+        self.grant_front(rovers, ticket, at, now, wakes);
     }
 
     /// The largest number of tokens that this queue can still take, if it is less than `cost`.

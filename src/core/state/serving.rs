@@ -38,6 +38,15 @@ pub(crate) enum CatchUp {
     Batch,
 }
 
+/// How far [`State::serve`] serves the queue.
+#[derive(Clone, Copy)]
+pub(super) struct Until {
+    pub(super) now: u64,
+    pub(super) reach: Reach,
+    /// Waiters with this number or a higher one have not arrived yet.
+    pub(super) end: Option<u64>,
+}
+
 /// How far [`State::serve`] came.
 pub(crate) enum Served {
     /// The queue is served up to the given instant.
@@ -67,7 +76,7 @@ impl State {
             None => {}
         }
         loop {
-            match self.serve(rovers, now, reach, None, wakes) {
+            match self.serve(rovers, Until { now, reach, end: None }, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
                 // The front claim is ready here, so the ceiling does not hold it back.
                 Served::Held => return ServeResult::Done,
@@ -137,44 +146,29 @@ impl State {
         ServeResult::Again
     }
 
-    /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it. Waiters
-    /// with the number `end` or a higher one have not arrived yet.
-    pub(super) fn serve(
-        &mut self,
-        rovers: &Rovers,
-        now: u64,
-        reach: Reach,
-        end: Option<u64>,
-        wakes: &mut Wakes,
-    ) -> Served {
+    /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it.
+    pub(super) fn serve(&mut self, rovers: &Rovers, until: Until, wakes: &mut Wakes) -> Served {
         // One check here, instead of one at each place below.
         if self.queue.has_joint() || !self.role.is_plain() {
             if self.awaited_child().is_some() {
                 return Served::Stopped;
             }
             if self.role.has(Role::CALENDAR) {
-                self.look_at_wall(now);
+                self.look_at_wall(until.now);
             }
             if self.role.has(Role::CLASSES) && !self.turn_closed_away(rovers, wakes) {
                 return if self.role.has(Role::AWAITS) { Served::Stopped } else { Served::Again };
             }
-            return self.serve_as::<false>(rovers, now, reach, end, wakes);
+            return self.serve_as::<false>(rovers, until, wakes);
         }
-        self.serve_as::<true>(rovers, now, reach, end, wakes)
+        self.serve_as::<true>(rovers, until, wakes)
     }
 
     /// Takes [steps](Self::step) until one of them ends the pass.
-    fn serve_as<const PLAIN: bool>(
-        &mut self,
-        rovers: &Rovers,
-        mut now: u64,
-        reach: Reach,
-        end: Option<u64>,
-        wakes: &mut Wakes,
-    ) -> Served {
+    fn serve_as<const PLAIN: bool>(&mut self, rovers: &Rovers, mut until: Until, wakes: &mut Wakes) -> Served {
         loop {
-            now = now.max(self.supply.synced());
-            if let Step::Ended(served) = self.step::<PLAIN>(rovers, now, reach, end, wakes) {
+            until.now = until.now.max(self.supply.synced());
+            if let Step::Ended(served) = self.step::<PLAIN>(rovers, until, wakes) {
                 return served;
             }
         }
@@ -186,7 +180,7 @@ impl State {
             return stopped;
         }
         let end = self.next_deferred().map(|deferred| deferred.from);
-        self.serve(rovers, at, Reach::Now, end, wakes)
+        self.serve(rovers, Until { now: at, reach: Reach::Now, end }, wakes)
     }
 
     /// Does the calls that were made by `at` while the queue was behind, each when the queue is served up to its instant.
@@ -194,7 +188,8 @@ impl State {
     #[inline]
     fn do_all_deferred(&mut self, rovers: &Rovers, at: u64, wakes: &mut Wakes) -> Option<Served> {
         while let Some(deferred) = self.next_deferred().filter(|deferred| deferred.at <= at) {
-            match self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
+            let until = Until { now: deferred.at, reach: Reach::Now, end: Some(deferred.from) };
+            match self.serve(rovers, until, wakes) {
                 Served::All | Served::Held => self.do_deferred(rovers),
                 stopped => return Some(stopped),
             }

@@ -1,6 +1,6 @@
 //! One step of serving: what the next tokens are for, and what becomes of it. With or without classes.
 
-use super::serving::{Reach, Served, Step};
+use super::serving::{Reach, Served, Step, Until};
 use super::{Role, State, classes_in};
 use crate::core::classes::{ClassId, Pick, ROOT};
 use crate::core::outcome::Outcome;
@@ -42,18 +42,11 @@ pub(super) enum Completes {
 }
 
 impl State {
-    /// Does what joint claims do next, or else serves what is in service, if it is due by `now`. Waiters with the number `end`
-    /// or a higher one have not arrived yet. With `PLAIN`, no joint claim waits here, and the limiter has neither classes nor a
+    /// Does what joint claims do next, or else serves what is in service, if it is due by now. With `PLAIN`, no joint claim waits here, and the limiter has neither classes nor a
     /// parent nor external tokens; it may be a parent itself, with tickets in its queue.
     #[inline(always)]
-    pub(super) fn step<const PLAIN: bool>(
-        &mut self,
-        rovers: &Rovers,
-        now: u64,
-        reach: Reach,
-        end: Option<u64>,
-        wakes: &mut Wakes,
-    ) -> Step {
+    pub(super) fn step<const PLAIN: bool>(&mut self, rovers: &Rovers, until: Until, wakes: &mut Wakes) -> Step {
+        let Until { now, reach, end } = until;
         let next = if PLAIN { self.next_in_queue(rovers, end) } else { self.next_in_service(rovers, end) };
         let is_turn = !PLAIN && next.completes == Completes::Turn;
         if !PLAIN && self.queue.has_joint() {
@@ -79,7 +72,7 @@ impl State {
         }
         if PLAIN && next.completes == Completes::Claim {
             self.supply.mint(at, next.ticket);
-            self.grant_front(rovers, next, at, now, wakes);
+            self.grant_front(rovers, next.ticket, at, now, wakes);
             return Step::Moved;
         }
         wakes.steps += 1;
@@ -152,12 +145,15 @@ impl State {
         if wakes.is_full() {
             return Step::Ended(Served::Again);
         }
-        if self.role.has(Role::CLASSES) {
-            self.turn_cut_off_away(rovers, next.owner, outcome, wakes);
+        let class = if let Some(classes) = self.classes() {
+            // A debt in service stays, and the claims behind it have no tokens either.
+            let mut classes = [next.owner].into_iter().chain(0..classes.len());
+            classes.find(|class| !self.is_class_empty(*class)).expect("debts are charged at once when no claim waits")
         } else {
             self.supply.mint(now, next.ticket);
-            self.turn_front_away_in(rovers, ROOT, outcome, wakes);
-        }
+            ROOT
+        };
+        self.turn_front_away_in(rovers, class, outcome, wakes);
         self.go_on_unless_asked()
     }
 
@@ -214,15 +210,15 @@ impl State {
             self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
             self.pay_installment(rovers, next, wakes);
         } else {
-            self.grant_front(rovers, next, at, now, wakes);
+            self.grant_front(rovers, next.ticket, at, now, wakes);
         }
     }
 
-    /// Grants the front claim of a limiter without classes.
+    /// Grants the front claim of a limiter without classes, as of `at`.
     #[inline(always)]
-    fn grant_front(&mut self, rovers: &Rovers, next: InService, at: u64, now: u64, wakes: &mut Wakes) {
+    pub(super) fn grant_front(&mut self, rovers: &Rovers, ticket: Option<u64>, at: u64, now: u64, wakes: &mut Wakes) {
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
-        let remaining = next.ticket.map_or(0, |ticket| self.remaining_after(ticket));
+        let remaining = ticket.map_or(0, |ticket| self.remaining_after(ticket));
         self.call_front(rovers, Outcome::Granted { remaining }, wakes);
     }
 
@@ -234,7 +230,7 @@ impl State {
         if is_due && self.role.has(Role::CLASSES) {
             self.pay_ticket(rovers, next);
         } else if is_due {
-            self.grant_front(rovers, next, at, at, wakes);
+            self.grant_front(rovers, next.ticket, at, at, wakes);
         }
         is_due
     }

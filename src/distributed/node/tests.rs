@@ -168,7 +168,7 @@ fn a_node_that_waits_owes_or_was_promised_something_is_not_at_rest() {
     assert_eq!(held_back.state.deficiency(&held_back.rovers), 0);
     assert!(!is_at_rest(held_back));
     let mut debtor = Node::new(Outage::Wait);
-    debtor.state.charge(&debtor.rovers, 3);
+    debtor.state.charge(&debtor.rovers, crate::core::classes::ROOT, 3);
     assert!(!is_at_rest(debtor));
     assert!(!is_at_rest(Node::new(Outage::Wait).promised(&[(1_000, 3, false)])));
 }
