@@ -90,7 +90,9 @@ async fn the_runbook_sets_up_a_user() {
     let schema = span("?options=-c%20search_path");
     server.say("CREATE ROLE limits LOGIN; CREATE SCHEMA limits; GRANT USAGE ON SCHEMA limits TO limits").await;
     migrate(&pool(&(server.address() + schema)).unwrap()).await.unwrap();
-    server.say(&format!("SET search_path = limits; {}; {}", span("GRANT "), span("ALTER ROLE limits"))).await;
+    let vacuum = format!("ALTER TABLE tollgate SET ({} = 0.01)", span("autovacuum_vacuum"));
+    let statements = [span("GRANT "), span("ALTER ROLE limits"), &vacuum];
+    server.say(&format!("SET search_path = limits; {}", statements.join("; "))).await;
     let durability = span("?options=-c%20synchronous").replace("?options=", "%20");
     let address = format!("{}{schema}{durability}&{}", server.address_of("limits"), span("target_session_attrs"));
     let store = PostgresStore::connect(&address, "api").await.unwrap();
