@@ -54,6 +54,7 @@
 //! | `distributed/bucket/granting.rs` | what a bucket grants to the claims of a request; pure |
 //! | `distributed/bucket/places.rs` | the places of nodes that were sent away; pure |
 //! | `distributed/bucket/minting.rs` | what a bucket mints, and when it forgets; pure |
+//! | `distributed/bucket/periods.rs` | the periods of calendar quotas; pure |
 //! | `distributed/bucket/returns.rs` | what nodes return to a bucket; pure |
 //! | `distributed/bucket/new_quota.rs` | a newer quota replaces that of a bucket; pure |
 //! | `distributed/record.rs` | the shared bucket as a record of bytes |
@@ -278,9 +279,19 @@ pub enum StoreError {
     )]
     QuotaConflict {
         /// The quota of the store.
-        stored: QuotaTerms,
+        stored: Box<QuotaTerms>,
         /// The quota of the request.
         asked: QuotaTerms,
+    },
+    /// The store's clock is in another period of the calendar than the request says. Nothing was changed: the limiter asks
+    /// anew, by that clock.
+    #[error(
+        "the clock of the store, {clock} us after 1970, is in a period of the calendar that this limiter does not know: build \
+         all limiters of the store with the same quota"
+    )]
+    OtherPeriod {
+        /// The store's clock, in microseconds since 1970.
+        clock: u64,
     },
     /// The store cannot be built from the given name or address.
     #[error("cannot build the store of a distributed quota: {0}")]

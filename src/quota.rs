@@ -235,6 +235,12 @@ impl Quota {
         if let Refill::Calendar(calendar) = self.refill { Some(calendar) } else { None }
     }
 
+    /// This quota with the periods of the calendar, if there is one.
+    #[cfg(feature = "distributed")]
+    pub(crate) fn of_calendar(self, calendar: Option<Calendar>) -> Self {
+        calendar.map_or(self, |calendar| Self { burst: None, refill: Refill::Calendar(calendar), ..self })
+    }
+
     /// Returns true if tokens arrive only by hand.
     pub const fn is_manual(&self) -> bool {
         matches!(self.refill, Refill::Manual)

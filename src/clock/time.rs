@@ -156,6 +156,12 @@ fn tokios_wall() -> SystemTime {
     (wall - real.saturating_duration_since(now)) + now.saturating_duration_since(real)
 }
 
+/// The microseconds since 1970, by tokio's clock.
+#[cfg(feature = "distributed")]
+pub(crate) fn wall_micros() -> u64 {
+    nanos_of_wall(tokios_wall()) / 1_000
+}
+
 /// The nanoseconds since 1970, from 0 to 2^64 - 1.
 pub(crate) fn nanos_of_wall(wall: SystemTime) -> u64 {
     wall.duration_since(UNIX_EPOCH).map_or(0, whole_nanos)

@@ -341,6 +341,7 @@ impl Schedule {
         let (counts, debts) = match &self.mint {
             Mint::Sliding(window) => (window.has(granted_at), debts),
             Mint::Calendar { time, .. } => (time.is_of_this_period(granted_at), 0),
+            Mint::External(source) => (source.takes_back(granted_at), 0),
             _ => (true, 0),
         };
         if counts {

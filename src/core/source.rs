@@ -73,6 +73,9 @@ pub(crate) trait Source: Debug + Send {
     /// Takes back `tokens` that were minted and cannot be kept.
     fn spare(&mut self, tokens: u64);
 
+    /// Whether tokens of a grant made at this instant return when they are refunded.
+    fn takes_back(&self, granted_at: Option<u64>) -> bool;
+
     /// Tokens that came long ago are lost: others may have got them since.
     fn lose(&mut self);
 

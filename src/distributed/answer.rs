@@ -1,10 +1,14 @@
 //! The answer of a store to a request, and what no store can mean.
 
 use super::{ClassGrant, LeaseRequest, QuotaTerms, ReplyKind, Store, StoreError};
+use crate::clock::time::wall_micros;
 
 /// No number of an answer is larger: levels, debts and instants are exact in doubles. A store that says too much within this
 /// bound, of the tokens promised before for example, is believed: debts may be that large.
 const MOST: u64 = 1 << 53;
+
+/// How often a request is sent anew because another period began on its way.
+const MOST_PERIODS: u32 = 3;
 
 /// The store's answer to a [`LeaseRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +26,7 @@ pub struct LeaseGrant {
     /// Tokens promised to other nodes that will be minted before those.
     pub queued_before: u64,
     /// The progress towards the next token, in parts of the period. For a stepped quota, the microseconds since the
-    /// period began.
+    /// period began; for a calendar quota, since it would have begun if all were equally long.
     pub phase: u64,
     /// The time until the tokens of the first claim are there, in microseconds, if none are granted.
     pub wait: u64,
@@ -48,7 +52,7 @@ pub struct LeaseGrant {
 
 impl LeaseGrant {
     /// Builds the answer to a request with so many `classes` from the numbers of the script's reply, in their order: thirteen,
-    /// four for each class, and six more if the store has another quota than the request. `None` if these are no answer.
+    /// four for each class, and those of [terms](QuotaTerms::numbers) if the store has another quota than the request. `None` if these are no answer.
     pub fn from_numbers(numbers: &[u64], classes: usize) -> Option<Self> {
         let (answer, rest) = numbers.split_first_chunk()?;
         let &[before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock] =
@@ -56,7 +60,7 @@ impl LeaseGrant {
         let (rows, terms) = rest.split_at_checked(4 * classes)?;
         let terms = match terms {
             [] => None,
-            terms => Some(QuotaTerms::from_numbers(terms.try_into().ok()?)?),
+            terms => Some(QuotaTerms::from_numbers(terms)?),
         };
         let classes =
             rows.chunks_exact(4).map(|row| ClassGrant::from_numbers([row[0], row[1], row[2], row[3]])).collect();
@@ -94,11 +98,24 @@ impl LeaseGrant {
     }
 }
 
-/// Sends a request to the store. An answer that no store can mean is an error, so the request is repeated: the limiter goes on
+/// Sends a request to the store. Of a calendar quota, it says the period that the store's clock is in. An answer that no store can mean is an error, so the request is repeated: the limiter goes on
 /// when the store is repaired, and until then nothing of what it says is used.
-pub(crate) async fn answered(store: &dyn Store, ask: LeaseRequest) -> Result<LeaseGrant, StoreError> {
-    let answer = store.ask(ask.clone()).await?;
-    match answer.check(&ask) {
+pub(crate) async fn answered(store: &dyn Store, ask: &mut LeaseRequest) -> Result<LeaseGrant, StoreError> {
+    let mut attempts = 0;
+    let answer = loop {
+        if ask.terms.is_calendar() {
+            ask.terms = ask.terms.at(store.tally().clock());
+        }
+        let sent = wall_micros();
+        match store.ask(ask.clone()).await {
+            Err(StoreError::OtherPeriod { clock }) if attempts < MOST_PERIODS => {
+                store.tally().set_clock(clock, sent);
+                attempts += 1;
+            }
+            answer => break answer?,
+        }
+    };
+    match answer.check(ask) {
         Ok(()) => Ok(answer),
         Err(message) => {
             store.tally().count_error_reply(ReplyKind::Damaged);

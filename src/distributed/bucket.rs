@@ -8,6 +8,7 @@ mod classes;
 mod granting;
 mod minting;
 mod new_quota;
+mod periods;
 mod places;
 mod returns;
 
@@ -149,7 +150,7 @@ impl SharedBucket {
     /// epoch; a stepped quota needs that origin for its periods.
     pub fn new(terms: QuotaTerms, now: i64) -> Self {
         Self {
-            terms,
+            terms: terms.kept(0, 0),
             level: terms.initial as i64,
             stamp: now,
             part: 0,
@@ -168,7 +169,8 @@ impl SharedBucket {
             nodes: HashMap::new(),
             classes: Vec::new(),
             last_until: now,
-            ends: now,
+            // It is nothing to remember until it has answered a request.
+            ends: 0,
         }
     }
 
@@ -197,17 +199,20 @@ impl SharedBucket {
     /// # Errors
     ///
     /// [`StoreError::QuotaConflict`] if the request has a different quota than the bucket and the same version;
-    /// [`StoreError::Refused`] if a later request of its node has overtaken it, or a newer quota cannot be counted with.
+    /// [`StoreError::Refused`] if a later request of its node has overtaken it, or a newer quota cannot be counted with;
+    /// [`StoreError::OtherPeriod`], with the bucket unchanged, if `now` is not in the period of the request's calendar.
     pub fn answer(&mut self, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
         let (stored, asked) = (self.terms, ask.terms);
         if asked.version == stored.version && !asked.is_same_quota(&stored) {
-            return Err(StoreError::QuotaConflict { stored, asked });
+            return Err(StoreError::QuotaConflict { stored: Box::new(stored), asked });
         }
         if let Some(Node { number, .. }) = self.nodes.get(&ask.node).filter(|node| ask.number < node.number) {
             return Err(StoreError::Refused(format!("TOLLGATE request {} comes after {number}", ask.number)));
         }
+        self.check_period(asked, now)?;
+        let begins_anew = self.turn(asked, now);
         let ttl = time_to_live(ask);
-        if self.nodes.is_empty() || now >= self.swept + (ttl + 3) / 4 || now < self.swept {
+        if begins_anew || self.nodes.is_empty() || now >= self.swept + (ttl + 3) / 4 || now < self.swept {
             self.sweep(now);
         }
         self.mint(now);
@@ -225,7 +230,9 @@ impl SharedBucket {
         let shares = self.shares_with(ask, &mut claims, now, 2 * reach);
         let is_shared = self.is_shared(reach);
         for claims in &mut claims {
-            claims.reach = self.reach(&shares, reach, exact(ask.rtt), claims.class);
+            // Nothing is promised for the next period of a calendar: no debt is there when it begins.
+            let promises = !self.terms.is_calendar();
+            claims.reach = if promises { self.reach(&shares, reach, exact(ask.rtt), claims.class) } else { 0 };
         }
         let reach = claims.iter().map(|claims| claims.reach).min().unwrap_or(reach);
         let places = self.places(ask, now);
@@ -238,7 +245,7 @@ impl SharedBucket {
         self.note_places(&own.collect::<Vec<_>>(), &places);
         self.cut(self.held);
         if known.is_some() && !is_repeat {
-            self.take_back(ask, others + exact(ask.held));
+            self.take_back(ask, self.most_back(ask, &before), others + exact(ask.held));
         }
         let there = self.there();
         for claims in &mut claims {

@@ -46,6 +46,7 @@ impl Supplier for StoreSupplier {
         let outage = self.0.outage();
         if let Outage::Share(share) = outage {
             share.check_at(index)?;
+            share.check_no_calendar(index, "the share of an outage")?;
             QuotaTerms::of(&share, index)?;
         }
         let mut planner = RefillPlanner::new(index, terms, outage);

@@ -16,9 +16,9 @@ impl StoreError {
     /// The error that callers get; `None` if this is no conflict.
     pub(crate) fn conflict(&self) -> Option<QuotaConflict> {
         let Self::QuotaConflict { stored, asked } = self else { return None };
+        let both = [**stored, *asked].map(|terms| terms.kept(0, 0));
         let mut texts = TEXTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let has_text =
-            texts.contains(&[*stored, *asked]) || texts.len() < MOST_TEXTS && texts.insert([*stored, *asked]);
+        let has_text = texts.contains(&both) || texts.len() < MOST_TEXTS && texts.insert(both);
         let text = if has_text { self.to_string() } else { QuotaConflict::UNNAMED.to_owned() };
         Some(QuotaConflict { text: Name::of_few(&text) })
     }

@@ -2,8 +2,9 @@
 
 use super::replies::{ErrorReplies, ReplyCounts, ReplyKind};
 use super::{Lease, LeaseGrant, LeaseRequest, Pace, Store, StoreError};
+use crate::clock::time::wall_micros;
 use crate::observe::{StoreEvent, report};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,6 +32,8 @@ pub struct StoreCounters {
     losses: AtomicU64,
     excess: AtomicU64,
     warning: Mutex<Option<String>>,
+    /// How far the store's clock is ahead of that of this process, in microseconds, as far as it is known.
+    clock_ahead: AtomicI64,
 }
 
 /// What the last answer said.
@@ -280,6 +283,16 @@ impl StoreCounters {
         self.losses.fetch_add(1, Relaxed);
         self.excess.fetch_add(excess, Relaxed);
         report(&StoreEvent::Lost { store: &store, excess });
+    }
+
+    /// The time by the store's clock, in microseconds since 1970.
+    pub(super) fn clock(&self) -> u64 {
+        wall_micros().saturating_add_signed(self.clock_ahead.load(Relaxed))
+    }
+
+    /// A request that was sent when the clock of this process showed `sent` arrived when the store's clock showed `clock`.
+    pub(super) fn set_clock(&self, clock: u64, sent: u64) {
+        self.clock_ahead.store(clock.wrapping_sub(sent) as i64, Relaxed);
     }
 
     fn is_out(&self) -> bool {

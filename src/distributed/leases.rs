@@ -23,6 +23,8 @@ pub(crate) struct Leases {
     after: u64,
     /// The claims that wait, in the order of their arrival. Those that left are removed late.
     waits: VecDeque<Wait>,
+    /// Of a calendar quota: the period of the last answer, and when its first answer came.
+    period: (u64, u64),
     /// The node's planner.
     pub(crate) planner: Option<Box<RefillPlanner>>,
     /// The store that promises the tokens.
@@ -32,8 +34,8 @@ pub(crate) struct Leases {
 impl Clone for Leases {
     /// For simulation of the future: without the planner and the store, which belong to the limiter.
     fn clone(&self) -> Self {
-        let &Self { ref list, spare, until, after, .. } = self;
-        Self { list: list.clone(), spare, until, after, waits: VecDeque::new(), planner: None, store: None }
+        let &Self { ref list, spare, until, after, period, .. } = self;
+        Self { list: list.clone(), spare, until, after, period, waits: VecDeque::new(), planner: None, store: None }
     }
 }
 
@@ -87,7 +89,7 @@ impl Pace {
     pub(crate) fn of(terms: &QuotaTerms, part: u64) -> Self {
         let part = part.min(terms.period.saturating_sub(1));
         let (amount, period, part) = (terms.amount, terms.period * 1_000, part * 1_000);
-        if terms.stepped { Self::InSteps { amount, period, part } } else { Self::Evenly { amount, period, part } }
+        if terms.is_stepped() { Self::InSteps { amount, period, part } } else { Self::Evenly { amount, period, part } }
     }
 
     /// The amount, the period, and whether tokens come in steps; `None` if they come at once.
@@ -387,6 +389,19 @@ impl Leases {
         let unused = self.give_back(u64::MAX);
         self.list.retain(|lease| lease.own);
         unused
+    }
+
+    /// The answer to a request with these terms comes at `now`: it may be the first one of a period of the calendar.
+    pub(crate) fn note_period(&mut self, terms: &QuotaTerms, now: u64) {
+        if terms.is_calendar() && (terms.begins > self.period.0 || terms.ends == 0) {
+            self.period = (terms.begins, now);
+        }
+    }
+
+    /// Whether a refund of a grant made at this instant counts.
+    pub(crate) fn takes_back(&self, granted_at: Option<u64>) -> bool {
+        let is_calendar = self.planner.as_ref().is_some_and(|planner| planner.terms().is_calendar());
+        !is_calendar || granted_at.is_some_and(|at| at >= self.period.1)
     }
 
     /// Drops promised tokens, which are void, and spare tokens, which must not be returned any more.

@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep};
 /// A store in the memory of this process: for tests of code that uses a distributed quota, also under paused time, and
 /// for simulations of many nodes. Clones are the same store.
 ///
-/// It answers as Redis would, and can be made slow or unreachable.
+/// It answers as Redis would, and can be made slow or unreachable. Its clock, which counts the periods of calendar quotas,
+/// shows the beginning of 1970 when the store is made: [`step_clock`](Self::step_clock) moves it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -254,6 +254,8 @@ impl State {
         let was_out = std::mem::take(&mut planner.is_out);
         let was_own = was_out && matches!(planner.outage, Outage::Share(_));
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
+        let at = now.max(self.supply.synced());
+        self.leases().note_period(&ask.terms, at);
         if ask.want > 0 && answer.now + answer.promised == 0 && answer.terms.is_none() {
             planner.sent_away = Some(SentAway {
                 claim: planner.asked_for,
@@ -279,7 +281,6 @@ impl State {
         self.allow(rovers, &planner, false);
         // All tokens count from now, when the answer has come, and not earlier: by the store's clock it was given earlier, so
         // nothing is granted too early. If the limiter's clock has stepped back, its time stands still meanwhile.
-        let at = now.max(self.supply.synced());
         let terms = *planner.terms();
         let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
         let space = planner.allowance.saturating_sub(ask.banked.max(kept));

@@ -229,7 +229,8 @@ impl RefillPlanner {
         self.is_asking = false;
         self.conflict = None;
         if let Some(newer) = answer.terms {
-            self.terms = newer;
+            // Without the calendar, the node goes by the period of the store.
+            self.terms = newer.kept(0, 0);
         }
         self.allowance = answer.allowance;
         // Subtract a 64th, so that the clocks of node and server may run at slightly different speeds.
@@ -287,6 +288,9 @@ impl RefillPlanner {
 
     /// Within which time a store promises tokens to this node.
     fn reach(&self) -> u64 {
+        if self.terms.is_calendar() {
+            return 0;
+        }
         (self.round_trip * 5 / 2).clamp(HORIZON, LONGEST_HORIZON)
     }
 
@@ -316,6 +320,9 @@ impl RefillPlanner {
     /// for it.
     pub(crate) fn not_before(&self, tokens: u64, now: u64) -> Option<u64> {
         let minted = u128::from(tokens.checked_sub(self.terms.burst)?.checked_sub(1)?);
+        if self.terms.is_calendar() {
+            return Some(now); // its periods may be shorter than others
+        }
         let (amount, period) = (u128::from(self.terms.amount()), u128::from(self.terms.period()) * 1_000);
         let nanos = if self.terms.is_stepped() { minted / amount * period } else { minted * period / amount };
         Some(now.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)))

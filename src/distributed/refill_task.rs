@@ -75,7 +75,7 @@ impl RefillHandle {
                 (ask.last, ask.rest) = (unseen.last, u64::MAX);
             }
             let sent = Instant::now();
-            if let Ok(answer) = answered(&*self.store, ask.clone()).await {
+            if let Ok(answer) = answered(&*self.store, &mut ask).await {
                 self.store.tally().note_answer(&*self.store, &ask, &answer, sent);
             }
         }
@@ -191,7 +191,7 @@ async fn persist(
     let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
     loop {
         let sent = Instant::now();
-        let error = match answered(store, ask.clone()).await {
+        let error = match answered(store, &mut ask).await {
             Ok(answer) => {
                 tally.note_answer(store, &ask, &answer, sent);
                 drop(outage);

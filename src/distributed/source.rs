@@ -65,6 +65,10 @@ impl Source for Leases {
         self.spare(tokens);
     }
 
+    fn takes_back(&self, granted_at: Option<u64>) -> bool {
+        self.takes_back(granted_at)
+    }
+
     fn lose(&mut self) {
         self.planner.iter_mut().for_each(|planner| planner.call());
     }

@@ -2,7 +2,7 @@
 
 use crate::core::arithmetic::gcd;
 use crate::error::ConfigError;
-use crate::quota::Quota;
+use crate::quota::{Calendar, Quota};
 use std::fmt;
 use std::time::Duration;
 
@@ -17,10 +17,16 @@ pub(super) const LONGEST: u64 = 1 << 52;
 /// the allowance on top. Minted amounts are exact below 2^53; a larger amount exceeds any burst, exact or not.
 pub(super) const MAX_DEBT: u64 = 1 << 52;
 
+/// The shortest period of a calendar, in nanoseconds: a request must arrive in the period that it was sent in.
+const SHORTEST: u64 = 1_000_000_000;
+
 /// A second, minute, hour and day, in microseconds.
 const UNITS: [u64; 4] = [1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000];
 
 /// A quota as Redis keeps it: `amount` tokens per `period` microseconds, in lowest terms. Nothing is rounded.
+///
+/// Of a calendar quota, a request says the period that its node takes to be the present one, and a store remembers the period
+/// that has begun. So a store knows no time zones.
 ///
 /// Its text is stored in the key in Redis. Every value has passed the checks of [`QuotaTerms::of`]: no period is 0, and
 /// all counts stay exact.
@@ -33,8 +39,14 @@ pub struct QuotaTerms {
     pub(super) period: u64,
     pub(super) burst: u64,
     pub(super) initial: u64,
-    pub(super) stepped: bool,
+    /// 0: tokens come evenly. 1: in steps, counted from 1970. More: at the beginnings of calendar periods, by which calendar.
+    pub(super) kind: u64,
     pub(super) version: u32,
+    /// When the period of a calendar begins and when it ends, in microseconds of the store's clock; 0 if that is not known.
+    pub(super) begins: u64,
+    pub(super) ends: u64,
+    /// Known to the node that has this quota, and to no other one.
+    calendar: Option<Calendar>,
 }
 
 impl QuotaTerms {
@@ -50,7 +62,9 @@ impl QuotaTerms {
             return Err(ConfigError::DistributedManual { quota: index, quota_name: None });
         }
         let beyond = ConfigError::DistributedInexact { quota: index, quota_name: None };
-        quota.check_no_calendar(index, "a distributed limiter")?;
+        if quota.period_nanos() < SHORTEST {
+            quota.check_no_calendar(index, "a distributed limiter with periods below a second")?;
+        }
         let (amount, period) = (quota.amount() as u128, quota.period_nanos() as u128);
         let (amount, period) = if quota.is_stepped() {
             if period % 1_000 != 0 {
@@ -63,44 +77,53 @@ impl QuotaTerms {
         };
         let burst = quota.capacity() as u128;
         let counts = [amount, period, burst, u128::from(quota.filled_at_start())];
-        Self::counted(counts, quota.is_stepped()).ok_or(beyond)
+        let kind = quota.calendar().map_or(quota.is_stepped().into(), number_of);
+        let terms = Self::counted(counts, kind).ok_or(beyond)?;
+        Ok(Self { calendar: quota.calendar(), ..terms })
     }
 
     /// `None` if these numbers exceed the range that can be counted exactly.
-    fn counted([amount, period, burst, initial]: [u128; 4], stepped: bool) -> Option<Self> {
+    fn counted([amount, period, burst, initial]: [u128; 4], kind: u64) -> Option<Self> {
         // The largest dividend of a division by the period: the tokens minted in one period plus the carried part.
-        let product = if stepped { amount.max(period) } else { amount.checked_mul(period)?.checked_add(period)? };
+        let product = if kind > 0 { amount.max(period) } else { amount.checked_mul(period)?.checked_add(period)? };
         let filling = (burst / amount + 1).checked_mul(period)?;
         if product > EXACT as u128 || burst > MAX_BURST as u128 || filling > LONGEST as u128 {
             return None;
         }
         let [amount, period, burst, initial] = [amount, period, burst, initial].map(|number| number as u64);
-        Some(Self { amount, period, burst, initial, stepped, version: 0 })
+        Some(Self { amount, period, burst, initial, kind, version: 0, begins: 0, ends: 0, calendar: None })
     }
 
-    /// Builds terms from the six numbers of their text; `None` if no quota has them.
-    pub fn from_numbers(numbers: [u64; 6]) -> Option<Self> {
-        let [amount, period, burst, initial, stepped, version] = numbers;
-        if amount == 0 || period == 0 || burst == 0 || initial > burst || stepped > 1 || stepped == 1 && amount > burst
-        {
+    /// Builds terms from the [numbers](Self::numbers) of their text; `None` if no quota has them.
+    pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
+        let (&[amount, period, burst, initial, kind, version], span) = numbers.split_first_chunk()?;
+        let [begins, ends] = if kind > 1 { span.try_into().ok()? } else { [0, 0] };
+        if amount == 0 || period == 0 || burst == 0 || initial > burst || kind > 0 && amount > burst {
             return None;
         }
-        let terms = Self::counted([amount, period, burst, initial].map(u128::from), stepped == 1)?;
-        Some(terms.with_version(u32::try_from(version).ok()?))
+        if kind.max(ends) > EXACT || begins > ends || kind < 2 && !span.is_empty() {
+            return None;
+        }
+        let terms = Self::counted([amount, period, burst, initial].map(u128::from), kind)?;
+        Some(Self { begins, ends, ..terms.with_version(u32::try_from(version).ok()?) })
+    }
+
+    /// Returns the numbers of the text, with a version: six, and of a calendar quota two more, the beginning and the end of
+    /// a period.
+    pub fn numbers(&self) -> Vec<u64> {
+        let &Self { amount, period, burst, initial, kind, version, begins, ends, .. } = self;
+        let span: &[u64] = if self.is_calendar() { &[begins, ends] } else { &[] };
+        [&[amount, period, burst, initial, kind, version.into()], span].concat()
     }
 
     /// Parses the text of terms, as [`Display`](fmt::Display) writes it.
     pub fn from_text(text: &str) -> Option<Self> {
         let numbers: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
-        match numbers.ok()?[..] {
-            [amount, period, burst, initial, stepped] => {
-                Self::from_numbers([amount, period, burst, initial, stepped, 0])
-            }
-            [amount, period, burst, initial, stepped, version] => {
-                Self::from_numbers([amount, period, burst, initial, stepped, version])
-            }
-            _ => None,
+        let mut numbers = numbers.ok()?;
+        if numbers.len() == 5 {
+            numbers.push(0);
         }
+        Self::from_numbers(&numbers)
     }
 
     /// Sets the version; without this call it is 0.
@@ -120,7 +143,32 @@ impl QuotaTerms {
     }
 
     pub(super) fn is_same_rate(&self, other: &Self) -> bool {
-        self.amount == other.amount && self.period == other.period && self.stepped == other.stepped
+        self.amount == other.amount && self.period == other.period && self.kind == other.kind
+    }
+
+    pub(crate) fn is_calendar(&self) -> bool {
+        self.kind > 1
+    }
+
+    /// Whether the period that these terms say is the present one at `now`.
+    pub(super) fn is_in(&self, now: i64) -> bool {
+        self.begins as i64 <= now && now < self.ends as i64
+    }
+
+    /// Says the period that `micros` of the store's clock are in, if the calendar is known.
+    #[must_use]
+    pub(crate) fn at(self, micros: u64) -> Self {
+        let Some(calendar) = self.calendar else { return self };
+        let (length, wall) = (self.period * 1_000, micros.saturating_mul(1_000));
+        let number = calendar.number(length, wall);
+        let start = |number| calendar.start(length, number, wall).map_or(EXACT, |nanos| (nanos / 1_000).min(EXACT));
+        Self { begins: start(number), ends: start(number.saturating_add(1)), ..self }
+    }
+
+    /// The terms as a store keeps them, with this period.
+    #[must_use]
+    pub(super) fn kept(self, begins: u64, ends: u64) -> Self {
+        Self { begins, ends, calendar: None, ..self }
     }
 
     /// The quota, with the rate per second, minute, hour or day, if the period divides one of these.
@@ -130,10 +178,10 @@ impl QuotaTerms {
             (unit % self.period == 0).then(|| Quota::new(amount, Duration::from_micros(unit)))
         };
         let exact = Quota::new(self.amount, Duration::from_micros(self.period));
-        let scaled = if self.stepped { None } else { UNITS.into_iter().find_map(scale) };
+        let scaled = if self.kind > 0 { None } else { UNITS.into_iter().find_map(scale) };
         let quota = scaled.unwrap_or(exact).burst(self.burst);
         let quota = if self.initial == self.burst { quota } else { quota.initial(self.initial) };
-        if self.stepped { quota.stepped() } else { quota }
+        if self.kind > 0 { quota.stepped().of_calendar(self.calendar) } else { quota }
     }
 
     /// Tokens per period.
@@ -156,9 +204,9 @@ impl QuotaTerms {
         self.initial
     }
 
-    /// Whether tokens arrive only at the ends of periods, counted from the Unix epoch.
+    /// Whether tokens arrive only at the ends of periods, counted from the Unix epoch or by a calendar.
     pub fn is_stepped(&self) -> bool {
-        self.stepped
+        self.kind > 0
     }
 
     /// How many tokens all nodes together may keep unused: half of the burst. The other half is for claims that pass at
@@ -187,13 +235,18 @@ impl QuotaTerms {
 }
 
 impl fmt::Display for QuotaTerms {
-    /// Writes the text that is stored: the numbers of [`from_numbers`](Self::from_numbers).
+    /// Writes the text that is stored: the [numbers](Self::numbers), without a version of 0 unless a calendar follows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { amount, period, burst, initial, stepped, version } = self;
-        write!(f, "{amount} {period} {burst} {initial} {}", u8::from(*stepped))?;
-        // Without a version, the text is that of releases that knew no versions.
-        if *version == 0 { Ok(()) } else { write!(f, " {version}") }
+        let mut numbers = self.numbers();
+        numbers.truncate(if numbers.len() == 6 && self.version == 0 { 5 } else { 8 });
+        f.write_str(&numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" "))
     }
+}
+
+/// The number of a calendar, by its name (FNV-1a): two of them on one store are two quotas.
+fn number_of(calendar: Calendar) -> u64 {
+    let add = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    2 + u64::from(calendar.to_string().bytes().fold(0x811c_9dc5, add))
 }
 
 #[cfg(test)]
@@ -225,6 +278,10 @@ mod tests {
             "1 1 5 6 0",
             "6 1 5 5 1",
             "1 1 1 1 2",
+            "2 1 1 1 2 0 1 2",
+            "1 1 1 1 2 0",
+            "1 1 1 1 2 0 5 4",
+            "1 1 1 1 1 0 4 5",
             "1 1 1 1",
             "1 1 1 1 0 4294967296",
         ] {

@@ -15,6 +15,8 @@ use crate::error::ConfigError;
 /// and a machine that was suspended, within a minute. A period never begins twice: if the clock is set back over the
 /// beginning of a period, that period goes on.
 ///
+/// Of a distributed limiter, it is the store's clock that counts, and periods have at least a second.
+///
 /// Which instants these are is decided by the [`jiff`](https://docs.rs/jiff) crate, by the system's database of time zones.
 ///
 /// | case | rule |

@@ -12,16 +12,7 @@ const MOST: u64 = 1 << 53;
 
 /// Sends the request for the store with this key. `is_sent` becomes true when the server may carry it out.
 pub(super) async fn send(lent: Lent, key: &str, ask: &LeaseRequest, is_sent: &AtomicBool) -> Result<Row, Failed> {
-    let terms = &ask.terms;
-    let quota = [
-        terms.amount(),
-        terms.period(),
-        terms.burst(),
-        terms.initial(),
-        u64::from(terms.is_stepped()),
-        u64::from(terms.version()),
-    ]
-    .map(|number| number as i64);
+    let quota: Vec<i64> = ask.terms.numbers().into_iter().map(|number| number as i64).collect();
     let numbers = numbers(ask);
     let (store, node) = (key.as_bytes(), ask.node.to_be_bytes());
     let (node, quota, numbers) = (&node[..], &quota[..], &numbers[..]);
@@ -52,8 +43,7 @@ pub(super) fn read(row: &Row, ask: &LeaseRequest) -> Result<LeaseGrant, StoreErr
         message: format!("a row of the store was overwritten, {}: {DAMAGED}", chain(&error)),
     })?;
     let quota = |numbers: &[i64]| -> Option<QuotaTerms> {
-        let numbers: [i64; 6] = numbers.try_into().ok()?;
-        QuotaTerms::from_numbers(numbers.map(|number| number as u64))
+        QuotaTerms::from_numbers(&numbers.iter().map(|number| *number as u64).collect::<Vec<_>>())
     };
     let damaged = || StoreError::Reply {
         kind: ReplyKind::Damaged,
@@ -64,8 +54,9 @@ pub(super) fn read(row: &Row, ask: &LeaseRequest) -> Result<LeaseGrant, StoreErr
             Err(StoreError::Refused(format!("TOLLGATE the store owes {owed} tokens and promises no more: try later")))
         }
         [-2, number] => Err(StoreError::Refused(format!("TOLLGATE request {} comes after {number}", ask.number))),
+        [-4, clock] => Err(StoreError::OtherPeriod { clock: clock as u64 }),
         [-3, ref stored @ ..] => {
-            Err(StoreError::QuotaConflict { stored: quota(stored).ok_or_else(damaged)?, asked: ask.terms })
+            Err(StoreError::QuotaConflict { stored: Box::new(quota(stored).ok_or_else(damaged)?), asked: ask.terms })
         }
         _ => {
             let natural: Result<Vec<u64>, _> = numbers.iter().map(|number| u64::try_from(*number)).collect();

@@ -3,7 +3,8 @@
 -- A store is one row with an empty node, the bucket, and a row for each node:
 --   bucket: numbers = level stamp part swept epoch busy was clock placed fill held nodes last_until ends last credit void,
 --           and from and to of each promise that was returned
---           quota = amount period burst initial stepped version
+--           quota = amount period burst initial kind version, and of a calendar quota when its period begins and ends
+--           (kind: 0 evenly, 1 in steps, more: by a calendar)
 --           classes = number parent weight lead seen of each class, class 0 first
 --   node:   numbers = number allowance until epoch granted promised queued_before part at last grace, and class first since
 --           expected of each class that lacks tokens
@@ -96,7 +97,7 @@ END $$;
 -- want first lack age useful of each class
 --
 -- Returns the numbers of the answer, or a refusal: -1 and the tokens owed, -2 and the number of the later request, -3 and
--- the quota of the store.
+-- the quota of the store, -4 and the clock if that is not in the period that the request says.
 CREATE OR REPLACE FUNCTION tollgate_ask_1(
   name bytea, id bytea, leave boolean, at_once boolean, asked bigint[], ask bigint[]
 ) RETURNS bigint[] LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
@@ -132,6 +133,7 @@ DECLARE
   is_repeat boolean;
   now bigint;
   amount bigint; period bigint; burst bigint; stepped boolean;
+  counts bigint; said bigint[]; begins_anew boolean := false; ends_in bigint;
   level bigint; stamp bigint; part bigint; swept bigint; epoch bigint; busy bigint; was bigint; clock bigint;
   placed bigint; fill bigint; held bigint; nodes bigint; last_until bigint; last bigint; credit bigint; void bigint;
   returned bigint[]; from_ bigint; to_ bigint; came bigint; from_there bigint := 0;
@@ -169,7 +171,7 @@ BEGIN
   -- Read under the lock, so that a later request has a later time.
   now := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
   -- Something else wrote the row.
-  IF cardinality(bucket) <> 0 AND (cardinality(bucket) < 17 OR cardinality(bucket) % 2 = 0) OR array_position(bucket, NULL) IS NOT NULL OR cardinality(has) IS DISTINCT FROM 6
+  IF cardinality(bucket) <> 0 AND (cardinality(bucket) < 17 OR cardinality(bucket) % 2 = 0) OR array_position(bucket, NULL) IS NOT NULL OR coalesce(cardinality(has), 0) NOT IN (6, 8)
   THEN
     RETURN NULL;
   END IF;
@@ -193,12 +195,28 @@ BEGIN
   IF known AND number < mine[1] THEN
     RETURN ARRAY[-2, mine[1]];
   END IF;
+  counts := CASE WHEN asked[6] > has[6] THEN asked[5] ELSE has[5] END;
+  said := CASE WHEN asked[6] <= has[6] AND (asked[5] <> counts OR asked[8] = 0) THEN has ELSE asked END;
+  IF counts > 1 AND NOT (said[7] <= now AND now < said[8]) THEN
+    RETURN ARRAY[-4, now];
+  END IF;
+  IF asked[5] > 1 AND asked[5] = has[5] AND asked[7] <= now AND now < asked[8] AND now >= has[8] THEN
+    begins_anew := asked[7] > has[7];
+    has[7] := greatest(has[7], asked[7]);
+    has[8] := asked[8];
+  END IF;
+  -- A period begins. A node may use its allowance until its lease ends, and gets nothing more by a repeat of its last answer.
+  IF begins_anew THEN
+    SELECT greatest(0, has[3] - coalesce(sum(numbers[2]), 0)) INTO level FROM tollgate
+      WHERE store = name AND node <> '' AND numbers[3] > has[7];
+    UPDATE tollgate SET numbers[5] = 0 WHERE store = name AND node <> '' AND numbers[5] <> 0;
+  END IF;
 
   -- Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
   -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
   -- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
   held_then := held;
-  IF nodes = 0 OR now >= swept + (ttl + 3) / 4 OR now < swept THEN
+  IF begins_anew OR nodes = 0 OR now >= swept + (ttl + 3) / 4 OR now < swept THEN
     last_until := now;
     IF nodes > 0 THEN
       IF now < swept THEN
@@ -217,16 +235,16 @@ BEGIN
   -- Mints up to each of these instants. The fraction of a token is carried, unless the bucket was already full. If the clock
   -- has stepped back, time continues from there. More periods than fill the bucket are not counted, so that no product
   -- overflows.
-  amount := has[1]; period := has[2]; burst := has[3]; stepped := has[5] = 1;
+  amount := has[1]; period := has[2]; burst := has[3]; stepped := has[5] > 0;
   FOR pass IN 1..2 LOOP
     CONTINUE WHEN pass = 1 AND (last_end IS NULL OR last_end <= stamp);
     IF pass = 1 THEN until := last_end; ELSE until := now; held := held_then; END IF;
     most := greatest(burst - held, least(fill, burst), 0);
     minted := 0;
     total := part;
-    IF stepped THEN
+    IF has[5] = 1 THEN
       minted := greatest(0, least(until / period - stamp / period, (burst - level) / amount + 2)) * amount;
-    ELSIF until > stamp THEN
+    ELSIF NOT stepped AND until > stamp THEN
       total := (until - stamp) % period * amount + part;
       minted := greatest(0, least((until - stamp) / period, (burst - level) / amount + 2)) * amount + total / period;
       total := total % period;
@@ -274,7 +292,9 @@ BEGIN
           rest := owed * period - part;
           rest := CASE WHEN rest > EXACT THEN ceil(rest / amount * MARGIN) ELSE ceil(rest / amount) END;
         END IF;
-        IF asked[5] = 1 THEN
+        IF asked[5] > 1 THEN
+          owed := 0; -- what was promised comes, and nothing is promised after it
+        ELSIF asked[5] = 1 THEN
           owed := floor((rest + now % asked[2]) / asked[2]) * asked[1];
         ELSE
           owed := rest * asked[1];
@@ -301,8 +321,9 @@ BEGIN
       END IF;
     END IF;
     IF NOT refused THEN
-      has := asked;
-      amount := has[1]; period := has[2]; burst := has[3]; stepped := has[5] = 1;
+      -- A period that has begun does not begin again.
+      has := asked[:6] || CASE WHEN asked[5] = has[5] THEN has[7:] ELSE asked[7:] END;
+      amount := has[1]; period := has[2]; burst := has[3]; stepped := has[5] > 0;
       most := greatest(burst - held, least(fill, burst), 0);
       credit := greatest(0, least(credit, burst / 2 - held));
       IF level >= 0 THEN level := level + credit; credit := 0; END IF;
@@ -322,6 +343,9 @@ BEGIN
   others := held - had;
   reach := greatest(HORIZON, least(LONGEST_HORIZON, rtt * 5 / 2));
   recent := 2 * reach;
+  ends_in := greatest(1, has[8] - stamp);
+  -- Nothing is promised for the next period of a calendar: no debt is there when it begins.
+  IF has[5] > 1 THEN reach := 0; END IF;
 
   IF NOT refused THEN
     -- The claims of each class. Without classes, all are those of class 0.
@@ -468,6 +492,8 @@ BEGIN
     most := greatest(burst - held, least(fill, burst), 0);
     IF level >= most THEN level := most; part := 0; END IF;
     IF known AND NOT is_repeat THEN
+      -- Of a calendar quota no more than the node got in this period, or might keep when that began.
+      IF has[5] > 1 THEN back := least(back, had + granted); END IF;
       -- Returned promises: the last ones are not promised any more; those that have later ones behind them can be promised
       -- anew.
       IF unused > 0 THEN
@@ -500,7 +526,7 @@ BEGIN
       IF level >= most THEN level := most; part := 0; END IF;
     END IF;
     there := greatest(level, 0) + credit;
-    near := CASE WHEN stepped THEN stamp % period ELSE part END;
+    near := CASE WHEN has[5] > 1 THEN period - least(ends_in, period) WHEN stepped THEN stamp % period ELSE part END;
     came := last + least(level, 0);
     runs := cardinality(returned) / 2;
     FOR i IN 1..r_count LOOP
@@ -638,7 +664,7 @@ BEGIN
     END IF;
     -- A class that gets nothing, and whose claims can still be served in time, gets a place.
     IF is_repeat THEN made := own; END IF;
-    near := CASE WHEN stepped THEN stamp % period ELSE part END;
+    near := CASE WHEN has[5] > 1 THEN period - least(ends_in, period) WHEN stepped THEN stamp % period ELSE part END;
     FOR i IN 1..r_count LOOP
       is_sent_away := r_given[i] = 0 AND r_first[i] > 0 AND (granted + promised = 0 OR has_classes);
       wait := 0;
@@ -648,6 +674,10 @@ BEGIN
         -- A node that does not know of classes computes its sleep from the wait.
         soonest := CASE WHEN has_classes
           THEN tollgate_time_1((r_first[i] + r_sooner[i] - level)::bigint, amount, period, near, stepped) ELSE wait END;
+        IF has[5] > 1 THEN
+          wait := least(wait, 1) * ends_in;
+          soonest := least(soonest, 1) * ends_in;
+        END IF;
         -- A class that is ahead of others looks again soon.
         IF r_most[i] < r_first[i] THEN
           wait := greatest(wait, r_reach[i] + LOOK);
@@ -717,9 +747,14 @@ BEGIN
   -- A bucket that is full, with no allowances left, equals a missing one: it may be deleted at that time. A bucket that
   -- would not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that
   -- asks.
-  keep := least(ceil(greatest(0, burst - level)::double precision / amount) * period, LONGEST)::bigint;
-  keep := greatest(keep + CASE WHEN has[4] < burst THEN IDLE ELSE 0 END,
-    last_until - now + least(ceil(least(held, burst)::double precision / amount) * period, LONGEST)::bigint);
+  IF has[5] > 1 THEN
+    keep := greatest(CASE WHEN level < burst THEN ends_in ELSE 0 END + IDLE,
+      last_until - now + CASE WHEN held > 0 THEN ends_in ELSE 0 END);
+  ELSE
+    keep := least(ceil(greatest(0, burst - level)::double precision / amount) * period, LONGEST)::bigint;
+    keep := greatest(keep + CASE WHEN has[4] < burst THEN IDLE ELSE 0 END,
+      last_until - now + least(ceil(least(held, burst)::double precision / amount) * period, LONGEST)::bigint);
+  END IF;
   keep := least(keep, LONGEST);
   IF NOT refused AND c_count = 0 THEN
     stored := NULL;

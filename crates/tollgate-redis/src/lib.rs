@@ -260,7 +260,12 @@ impl RedisStore {
         shard.breaker.note_reply();
         if error.code() == Some("TOLLGATEQUOTA") {
             if let Some(stored) = error.detail().and_then(QuotaTerms::from_text) {
-                return Err(Failed::For(StoreError::QuotaConflict { stored, asked: ask.terms }));
+                return Err(Failed::For(StoreError::QuotaConflict { stored: Box::new(stored), asked: ask.terms }));
+            }
+        }
+        if error.code() == Some("TOLLGATECLOCK") {
+            if let Some(clock) = error.detail().and_then(|detail| detail.parse().ok()) {
+                return Err(Failed::For(StoreError::OtherPeriod { clock }));
             }
         }
         if error.code() == Some("TOLLGATE") {

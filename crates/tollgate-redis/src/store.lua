@@ -2,7 +2,8 @@
 -- with the same names, is `SharedBucket` of tollgate (src/distributed/bucket.rs), which explains each rule.
 --
 -- KEYS[1] is a hash. Field 'q' is the quota, 's' the bucket, and each node has one further field, of 32 hexadecimal digits:
---   q: amount period burst initial stepped [version]   (no version is version 0)
+--   q: amount period burst initial kind [version], and of a calendar quota when its period begins and ends
+--      (kind: 0 evenly, 1 in steps, more: by a calendar; no version is version 0)
 --   s: level stamp part swept epoch busy was clock placed fill held nodes last_until last credit void, and from and to of
 --      each promise that was returned
 --   node: number allowance until epoch granted promised queued_before part at last grace, and class first since expected of
@@ -69,10 +70,10 @@ local function text(...)
   return string.format(string.sub(FORMAT, 1, LENGTH * select('#', ...) - 1), ...)
 end
 
--- The amount, period, burst, initial tokens, kind (1 if stepped) and version of a quota's text.
+-- The amount, period, burst, initial tokens, kind and version of a quota's text, and when its period begins and ends.
 local function terms(text)
-  local a, p, b, i, s, v = string.match(text, '^([1-9]%d*) ([1-9]%d*) ([1-9]%d*) (%d+) ([01]) ?(%d*)$')
-  return tonumber(a), tonumber(p), tonumber(b), tonumber(i), tonumber(s), tonumber(v) or 0
+  local a, p, b, i, k, v, f, t = string.match(text, '^([1-9]%d*) ([1-9]%d*) ([1-9]%d*) (%d+) (%d+) ?(%d*) ?(%d*) ?(%d*)$')
+  return tonumber(a), tonumber(p), tonumber(b), tonumber(i), tonumber(k), tonumber(v) or 0, tonumber(f) or 0, tonumber(t) or 0
 end
 
 -- Nothing can be granted without the quota and the bucket, and the script cannot restore them.
@@ -88,7 +89,9 @@ end
 
 local stored = redis.call('HMGET', key, 's', 'q', node, 'c')
 local quota, mine, was_mine, fields = asked, stored[3], stored[3], nil
-local amount, period, burst, initial, stepped, version = terms(asked)
+local amount, period, burst, initial, kind, version, begins, ends = terms(asked)
+-- The kind that counts, the period that the clock must be in, and whether a new one brings tokens.
+local counts, said_begins, said_ends, begins_anew = kind, begins, ends, false
 local level, stamp, part, swept, epoch, busy, was, clock, placed, fill = initial, now, 0, now, 0, 0, 0, 0, 0, 0
 local held, nodes, last_until, last, credit, void, returned = 0, 0, now, 0, 0, 0, {}
 -- Whether the request has another quota than the store, and a newer one. Another quota that is not newer is older.
@@ -106,11 +109,18 @@ if stored[1] then
   if stored[2] ~= asked then
     local has = {terms(stored[2] or '')}
     if not has[1] then return damaged('q') end
-    is_other = has[1] ~= amount or has[2] ~= period or has[3] ~= burst or has[5] ~= stepped
+    is_other = has[1] ~= amount or has[2] ~= period or has[3] ~= burst or has[5] ~= kind
     is_newer = version > has[6]
     if is_other and version == has[6] then return redis.error_reply('TOLLGATEQUOTA ' .. stored[2]) end
+    if not is_newer then counts = has[5] end
+    if not is_newer and (kind ~= counts or ends == 0) then said_begins, said_ends = has[7], has[8] end
     quota = stored[2]
-    amount, period, burst, initial, stepped, version = unpack(has)
+    if kind == has[5] and begins <= now and now < ends and now >= has[8] then
+      begins_anew = begins > has[7]
+      has[7], has[8] = math.max(has[7], begins), ends
+      quota = text(unpack(has))
+    end
+    amount, period, burst, initial, kind, version, begins, ends = unpack(has)
   end
 end
 if mine then
@@ -124,11 +134,22 @@ if mine then
   end
 end
 
+if counts > 1 and not (said_begins <= now and now < said_ends) then
+  return redis.error_reply('TOLLGATECLOCK ' .. text(now))
+end
+
 -- a / b, rounded down.
 local function div(a, b) return (a - a % b) / b end
 
--- The progress towards the next token, in parts of the period; of a stepped quota, the time since the period began.
-local function phase() return stepped == 1 and stamp % period or part end
+-- The time until the period of a calendar ends.
+local function period_rest() return math.max(1, ends - stamp) end
+
+-- The progress towards the next token, in parts of the period; of a stepped quota, the time since the period began. As if all
+-- periods of a calendar were of one length.
+local function phase()
+  if kind > 1 then return period - math.min(period_rest(), period) end
+  return kind == 1 and stamp % period or part
+end
 
 -- The most tokens that there may be beside the allowances.
 local function most(held) return math.max(burst - held, math.min(fill, burst), 0) end
@@ -156,16 +177,17 @@ end
 
 -- How many tokens are minted in the next `micros` microseconds, up to 2^52.
 local function minted_within(micros)
-  if stepped == 1 then return math.min(div(phase() + micros, period) * amount, MAX_DEBT) end
+  if kind > 0 then return math.min(div(phase() + micros, period) * amount, MAX_DEBT) end
   return math.min(div(micros, period) * amount + div(micros % period * amount + part, period), MAX_DEBT)
 end
 
 -- In how many microseconds so many tokens are minted, up to 2^52; 0 if there are that many already.
 local function time_to(tokens)
   if tokens <= 0 then return 0 end
+  if kind > 1 then return period_rest() end
   local over = tokens % amount
   local micros = (tokens - over) / amount * period
-  if stepped == 1 then
+  if kind == 1 then
     micros = micros + (over > 0 and period or 0) - phase()
   else
     local left = over * period - part
@@ -178,9 +200,9 @@ end
 -- time continues from there: the tokens since the last call are lost.
 local function mint(time)
   local minted, left = 0, part
-  if stepped == 1 then
+  if kind == 1 then
     minted = math.max(0, div(time, period) - div(stamp, period)) * amount
-  elseif time > stamp then
+  elseif kind == 0 and time > stamp then
     local over = (time - stamp) % period
     local sum = over * amount + part
     left = sum % period
@@ -191,7 +213,7 @@ local function mint(time)
   if time < stamp then void, returned = last, {} end
   stamp = time
   local full = most(held)
-  if stepped == 0 and (level + minted > full or level + minted == full and left >= amount) then part = 0 end
+  if kind == 0 and (level + minted > full or level + minted == full and left >= amount) then part = 0 end
   if minted > 0 then level = math.max(level, math.min(full, level + minted)) end
   for _, run in ipairs(returned) do
     local from = math.max(run.from, math.min(run.to, minted_number()))
@@ -205,12 +227,12 @@ end
 -- Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
 -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
 -- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
-local is_due = nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept
+local is_due = begins_anew or nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept
 local all = nodes > 0 and (is_due or placed > 0 or stored[4] or has_classes) and redis.call('HGETALL', key) or {}
 local gone = {}
 if is_due then
   local foreign_count, foreign_name = 0, nil
-  local keep, count, last_end = 0, 0, 0
+  local keep, count, last_end, taken = 0, 0, 0, 0
   local step = now < swept and stamp - now or 0
   last_until = now
   for i = 1, #all, 2 do
@@ -219,14 +241,16 @@ if is_due then
       redis.call('HDEL', key, name)
       foreign_count, foreign_name = foreign_count + 1, foreign_name or name
     elseif #name > 1 then
-      local number, holds, ends, rest = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
-      holds, ends = tonumber(holds), tonumber(ends) - step
-      if ends <= now then
-        gone[name], last_end = true, math.max(last_end, ends)
+      local number, holds, its_end, epoch, gave, rest = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (.*)$')
+      holds, its_end = tonumber(holds), tonumber(its_end) - step
+      if its_end + step > begins then taken = taken + holds end
+      if its_end <= now then
+        gone[name], last_end = true, math.max(last_end, its_end)
       else
-        keep, count, last_until = keep + holds, count + 1, math.max(last_until, ends)
-        if step > 0 then
-          all[i + 1] = number .. ' ' .. text(holds, ends) .. ' ' .. rest
+        keep, count, last_until = keep + holds, count + 1, math.max(last_until, its_end)
+        if step > 0 or begins_anew then
+          if begins_anew then gave = '0' end
+          all[i + 1] = table.concat({number, text(holds, its_end), epoch, gave, rest}, ' ')
           redis.call('HSET', key, name, all[i + 1])
           if name == node then mine = all[i + 1] end
         end
@@ -236,6 +260,8 @@ if is_due then
   if foreign_name then return foreign(foreign_name, foreign_count) end
   for name in pairs(gone) do redis.call('HDEL', key, name) end
   if gone[node] then mine = false end
+  -- A period begins. A node may use its allowance until its lease ends, and gets nothing more by a repeat of its last answer.
+  if begins_anew then level = math.max(0, burst - taken) end
   if last_end > stamp then mint(last_end) end
   held, nodes, swept = keep, count, now
 end
@@ -253,21 +279,24 @@ end
 -- first new promise comes after the last old one.
 local refused = false
 if is_newer then
-  local to_amount, to_period, to_burst, to_initial, to_stepped, to_version = terms(asked)
+  local to_amount, to_period, to_burst, to_initial, to_kind, to_version, to_begins, to_ends = terms(asked)
   local owed, to_part = level, part
-  if to_amount ~= amount or to_period ~= period or to_stepped ~= stepped then
+  if to_amount ~= amount or to_period ~= period or to_kind ~= kind then
     if level < 0 then
-      local rest = stepped == 1 and math.ceil(-level / amount) * period - now % period
+      local rest = kind > 0 and math.ceil(-level / amount) * period - now % period
         or rounded_up(-level * period - part, amount)
       to_part = 0
-      if to_stepped == 1 then
+      if to_kind > 1 then
+        -- What was promised comes, and nothing is promised after it.
+        owed = 0
+      elseif to_kind == 1 then
         owed = -math.floor((rest + now % to_period) / to_period) * to_amount
       else
         owed = -rounded_up(rest * to_amount, to_period)
         -- The part of a token by which the debt was rounded up, if that is exact.
         if -owed * to_period <= 2 ^ 53 then to_part = -owed * to_period - rest * to_amount end
       end
-    elseif stepped == 1 or to_stepped == 1 then
+    elseif kind > 0 or to_kind > 0 then
       to_part = 0
     else
       -- Two parts less than the doubles say, in case they were rounded up.
@@ -288,11 +317,14 @@ if is_newer then
     end
   end
   if not refused then
-    if level < 0 and (to_amount ~= amount or to_period ~= period or to_stepped ~= stepped) then
+    if level < 0 and (to_amount ~= amount or to_period ~= period or to_kind ~= kind) then
       last, void, returned = last - owed, last, {}
     end
+    -- A period that has begun does not begin again.
+    if to_kind ~= kind then begins, ends = to_begins, to_ends end
     quota, level, part, is_other = asked, owed, to_part, false
-    amount, period, burst, initial, stepped, version = to_amount, to_period, to_burst, to_initial, to_stepped, to_version
+    amount, period, burst, initial, kind, version = to_amount, to_period, to_burst, to_initial, to_kind, to_version
+    if kind > 1 then quota = text(amount, period, burst, initial, kind, version, begins, ends) end
     cut(held)
   end
 end
@@ -309,6 +341,8 @@ local is_repeat = mine and number == before
 local others = held - had
 local reach = math.max(HORIZON, math.min(LONGEST_HORIZON, math.floor(rtt * 5 / 2)))
 local recent = 2 * reach
+-- Nothing is promised for the next period of a calendar: no debt is there when it begins.
+if kind > 1 then reach = 0 end
 
 local row, answer
 if not refused then
@@ -476,6 +510,8 @@ if not refused then
   note_places(kept)
   cut(held)
   if mine and not is_repeat then
+    -- Of a calendar quota no more than the node got in this period, or might keep when that began.
+    if kind > 1 then back = math.min(back, had + granted) end
     -- Returned promises: the last ones are not promised any more; those that have later ones behind them can be promised anew.
     local minted = minted_number()
     local is_on_time = time_to(its_last - minted) <= rest + SLACK
@@ -691,8 +727,11 @@ end
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
 -- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks.
-local function fills(tokens) return math.min(math.ceil(tokens / amount) * period, LONGEST) end
-local idle = initial < burst and IDLE or 0
+local function fills(tokens)
+  if kind > 1 then return tokens > 0 and period_rest() or 0 end
+  return math.min(math.ceil(tokens / amount) * period, LONGEST)
+end
+local idle = (initial < burst or kind > 1) and IDLE or 0
 local keep = math.max(fills(math.max(0, burst - level)) + idle, last_until - now + fills(math.min(held, burst)))
 redis.call('PEXPIRE', key, text(math.ceil(math.min(keep, LONGEST) / 1000) + 1))
 
@@ -701,6 +740,7 @@ if refused then
     ' tokens and promises no more: try later')
 end
 if is_other then
-  for _, number in ipairs({amount, period, burst, initial, stepped, version}) do answer[#answer + 1] = number end
+  for _, number in ipairs({amount, period, burst, initial, kind, version}) do answer[#answer + 1] = number end
+  if kind > 1 then answer[#answer + 1], answer[#answer + 2] = begins, ends end
 end
 return answer

@@ -84,7 +84,32 @@ impl Clock {
                 ]
             }
         };
-        quotas.iter().map(|quota| QuotaTerms::of(quota, 0).expect("the quotas of this crate are valid")).collect()
+        let terms = quotas.iter().map(|quota| QuotaTerms::of(quota, 0).expect("the quotas of this crate are valid"));
+        // Of two calendars; the period is chosen with the instant.
+        let calendars = match self {
+            Self::Chosen => &[[40, 700_000, 5], [7, 900_000_000, 6], [12, 900_000_000, 6]][..],
+            Self::Own { .. } => &[],
+        };
+        let of_calendar = calendars.iter().map(|[amount, period, kind]| {
+            let numbers = [*amount, *period, *amount, *amount - *kind, *kind, 0, 0, 1];
+            QuotaTerms::from_numbers(&numbers).expect("the calendars of this crate are valid")
+        });
+        terms.chain(of_calendar).collect()
+    }
+
+    /// Lets a request for a calendar quota say a period: mostly the one that `now` is in. They are of two lengths in turn.
+    pub(crate) fn choose_period(terms: QuotaTerms, now: i64, random: &mut Rng) -> QuotaTerms {
+        let mut numbers = terms.numbers();
+        let [_, _, _, _, _, _, begins, ends] = &mut numbers[..] else { return terms };
+        let period = terms.period() * 5 / 2;
+        let (pair, is_second) = (now as u64 / period * period, now as u64 % period >= terms.period());
+        (*begins, *ends) = match (random.u32(..12), is_second) {
+            (0, _) => (0, 0),
+            (1, _) => (pair - period, pair),
+            (2, _) | (_, true) => (pair + terms.period(), pair + period),
+            _ => (pair, pair + terms.period()),
+        };
+        QuotaTerms::from_numbers(&numbers).expect("only the period was chosen")
     }
 
     /// For how long a node is remembered.

@@ -74,7 +74,8 @@ pub(crate) async fn chosen(
     let mut now = log.began;
     for _ in 0..log.clock.requests() {
         now = log.clock.next(&mut requests.random, now, None);
-        let ask = requests.next(last(bucket.as_ref()));
+        let mut ask = requests.next(last(bucket.as_ref()));
+        ask.terms = Clock::choose_period(ask.terms, now, &mut requests.random);
         let real = ask_at(name, ask.clone(), now as u64).await;
         let mut kept = bucket.filter(|bucket| !bucket.is_forgotten(now)).unwrap_or(SharedBucket::new(ask.terms, now));
         if let Err(difference) = log.compare_grants(now, &ask, &real, kept.answer(&ask, now)) {

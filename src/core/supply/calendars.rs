@@ -5,7 +5,7 @@ use crate::core::schedule::Schedule;
 
 impl Supply {
     pub(crate) fn has_calendar(&self) -> bool {
-        self.quotas.iter().any(|quota| quota.calendar().is_some())
+        self.quotas.iter().any(|quota| quota.quota.calendar().is_some())
     }
 
     /// The instant until which nothing of the wall clock has to be known anew; `u64::MAX` without a calendar quota.

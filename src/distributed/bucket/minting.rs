@@ -4,21 +4,28 @@ use super::{LAST, SharedBucket, div_ceil};
 use crate::distributed::QuotaTerms;
 use crate::distributed::terms::{LONGEST, MAX_DEBT};
 
-/// How long a full bucket is remembered if a new one would not begin full, in microseconds.
+/// How long a full bucket is remembered if a new one would not begin full, or as the clock may be set back to before the
+/// period of a calendar, in microseconds.
 const IDLE: i64 = 3_600_000_000;
 
 impl SharedBucket {
-    /// The progress towards the next token, in parts of the period; of a stepped quota, the time since the period began.
+    /// The progress towards the next token, in parts of the period; of a stepped quota, the time since the period began. As if
+    /// all periods of a calendar were of one length.
     pub(super) fn phase(&self) -> i64 {
-        if self.terms.stepped { self.stamp % self.terms.period as i64 } else { self.part }
+        let period = self.terms.period as i64;
+        match self.terms.kind {
+            0 => self.part,
+            1 => self.stamp % period,
+            _ => period - self.rest().min(period),
+        }
     }
 
     /// How many tokens are minted in the next `micros` microseconds, up to 2^52.
     pub(super) fn minted_within(&self, micros: i64) -> i64 {
-        let QuotaTerms { amount, period, stepped, .. } = self.terms;
+        let QuotaTerms { amount, period, kind, .. } = self.terms;
         let (micros, phase) = (i128::from(micros), i128::from(self.phase()));
         let (amount, period) = (i128::from(amount), i128::from(period));
-        let minted = if stepped { (phase + micros) / period * amount } else { (micros * amount + phase) / period };
+        let minted = if kind > 0 { (phase + micros) / period * amount } else { (micros * amount + phase) / period };
         minted.clamp(0, i128::from(MAX_DEBT)) as i64
     }
 
@@ -27,10 +34,13 @@ impl SharedBucket {
         if tokens <= 0 {
             return 0;
         }
-        let QuotaTerms { amount, period, stepped, .. } = self.terms;
+        let QuotaTerms { amount, period, kind, .. } = self.terms;
+        if kind > 1 {
+            return self.rest();
+        }
         let (tokens, phase) = (i128::from(tokens), i128::from(self.phase()));
         let (amount, period) = (i128::from(amount), i128::from(period));
-        let micros = if stepped {
+        let micros = if kind > 0 {
             (tokens + amount - 1) / amount * period - phase
         } else {
             (tokens * period - phase + amount - 1).div_euclid(amount)
@@ -61,12 +71,12 @@ impl SharedBucket {
     }
 
     pub(super) fn mint(&mut self, now: i64) {
-        let QuotaTerms { amount, period, .. } = self.terms;
+        let QuotaTerms { amount, period, kind, .. } = self.terms;
         let (amount, period) = (i128::from(amount), i128::from(period));
         let (mut minted, mut left) = (0, i128::from(self.part));
-        if self.terms.stepped {
+        if kind == 1 {
             minted = (i128::from(now) / period - i128::from(self.stamp) / period).max(0) * amount;
-        } else if now > self.stamp {
+        } else if kind == 0 && now > self.stamp {
             let sum = i128::from(now - self.stamp) * amount + left;
             (minted, left) = (sum / period, sum % period);
             self.part = left as i64;
@@ -77,7 +87,7 @@ impl SharedBucket {
         }
         self.stamp = now;
         let (level, full) = (i128::from(self.level), i128::from(self.most(self.held)));
-        if !self.terms.stepped && (level + minted > full || level + minted == full && left >= amount) {
+        if kind == 0 && (level + minted > full || level + minted == full && left >= amount) {
             self.part = 0;
         }
         if minted > 0 {
@@ -101,6 +111,9 @@ impl SharedBucket {
 
     /// In how many microseconds the bucket mints these tokens, rounded up to periods.
     pub(super) fn fills(&self, tokens: i64) -> i64 {
+        if self.terms.is_calendar() {
+            return if tokens > 0 { self.rest() } else { 0 };
+        }
         let periods = div_ceil(tokens, self.terms.amount as i64);
         (i128::from(periods) * i128::from(self.terms.period)).min(i128::from(LONGEST)) as i64
     }
@@ -110,7 +123,8 @@ impl SharedBucket {
     /// asks.
     pub(super) fn keep(&mut self, now: i64) {
         let burst = self.terms.burst as i64;
-        let idle = if self.terms.initial < self.terms.burst { IDLE } else { 0 };
+        let is_kept = self.terms.initial < self.terms.burst || self.terms.is_calendar();
+        let idle = if is_kept { IDLE } else { 0 };
         let fills = self.fills((burst - self.level).max(0)) + idle;
         let keep = fills.max(self.last_until - now + self.fills(self.held.min(burst))).min(LONGEST as i64);
         self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;

@@ -22,13 +22,16 @@ impl SharedBucket {
         if !new.is_same_rate(&old) {
             if self.level < 0 {
                 let debt = (-self.level) as f64;
-                let rest = if old.stepped {
+                let rest = if old.kind > 0 {
                     (debt / old.amount as f64).ceil() * old.period as f64 - (now % old.period as i64) as f64
                 } else {
                     rounded_up(debt * old.period as f64 - self.part as f64, old.amount as f64)
                 };
                 let (amount, period) = (new.amount as f64, new.period as f64);
-                let (owed, part) = if new.stepped {
+                let (owed, part) = if new.is_calendar() {
+                    // What was promised comes, and nothing is promised after it.
+                    (0.0, 0.0)
+                } else if new.kind > 0 {
                     (((rest + (now % new.period as i64) as f64) / period).floor() * amount, 0.0)
                 } else {
                     let owed = rounded_up(rest * amount, period);
@@ -41,7 +44,7 @@ impl SharedBucket {
                 (self.level, self.part) = (-(owed as i64), part as i64);
                 self.withdraw_numbers();
                 self.last += owed as i64;
-            } else if old.stepped || new.stepped {
+            } else if old.kind > 0 || new.kind > 0 {
                 self.part = 0;
             } else {
                 // Two parts less than the doubles say, in case they were rounded up.
@@ -51,7 +54,9 @@ impl SharedBucket {
             // A promise that is repeated would be read by the new rate.
             self.nodes.values_mut().for_each(|node| node.promised = 0);
         }
-        self.terms = new;
+        // A period that has begun does not begin again.
+        let (begins, ends) = if new.kind == old.kind { (old.begins, old.ends) } else { (new.begins, new.ends) };
+        self.terms = new.kept(begins, ends);
         self.cut(self.held);
         true
     }

@@ -10,10 +10,10 @@ const MOST_RETURNED: usize = 8;
 const SLACK: i64 = 100;
 
 impl SharedBucket {
-    /// Takes back what a node does not use: tokens that are there, and promised ones. The last promised tokens are not promised
+    /// Takes back what a node does not use: `back` tokens that are there, and promised ones. The last promised tokens are not promised
     /// any more, so the debt falls. Those that have later ones behind them can be promised anew, under their numbers.
-    pub(super) fn take_back(&mut self, ask: &LeaseRequest, held: i64) {
-        let (mut back, last) = (exact(ask.back), exact(ask.last));
+    pub(super) fn take_back(&mut self, ask: &LeaseRequest, mut back: i64, held: i64) {
+        let last = exact(ask.last);
         let minted = self.minted();
         let is_on_time = self.time_to(last - minted) <= exact(ask.rest) + SLACK;
         if last <= self.last && last - exact(ask.unused) >= self.void && is_on_time {

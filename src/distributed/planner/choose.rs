@@ -131,7 +131,10 @@ impl RefillPlanner {
         // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
         // waiters would need all its tokens promised again.
         let is_waiting = view.lack > 0;
-        if is_waiting || wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
+        if self.terms.is_calendar() {
+            // What is kept when a period begins counts in it: so no more than there is.
+            self.allowance = self.allowance.min(banked.max(counted_on()));
+        } else if is_waiting || wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
             self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         (self.pace, self.asked_for) = (pace, needs.claims.claim);

@@ -97,6 +97,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
         }
         if let Outage::Share(share) = self.stores.outage() {
             share.check()?;
+            share.check_no_calendar(0, "the share of an outage")?;
             QuotaTerms::of(&share, 0)?;
         }
         let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;

@@ -224,9 +224,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
         if pause.is_some_and(|pause| map.time.now() < pause.load(Ordering::Acquire)) {
             return StoreReply::Failed;
         }
-        let ask = LeaseRequest { want, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
+        let mut ask = LeaseRequest { want, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
         let sent = Instant::now();
-        let answer = answered(store, ask.clone()).await;
+        let answer = answered(store, &mut ask).await;
         let (now, took) = (map.time.now(), sent.elapsed().as_nanos() as u64);
         match answer {
             Ok(answer) => {

@@ -4,5 +4,7 @@ mod clocks;
 #[cfg(feature = "keyed")]
 mod keys;
 mod law;
+#[cfg(feature = "distributed")]
+mod stores;
 mod text;
 mod waiting;

@@ -22,7 +22,7 @@ fn timed() -> String {
 }
 
 fn terms(numbers: &[i64]) -> QuotaTerms {
-    QuotaTerms::from_numbers(<[i64; 6]>::try_from(numbers).unwrap().map(|number| number as u64)).unwrap()
+    QuotaTerms::from_numbers(&numbers.iter().map(|number| *number as u64).collect::<Vec<_>>()).unwrap()
 }
 
 /// Answers a request as of this instant.
@@ -31,7 +31,7 @@ async fn ask_at(pool: &Pool, name: &str, ask: LeaseRequest, micros: u64) -> Resu
     let call = "SELECT tollgate_ask_at($1, $2, $3, $4, $5, $6, $7)";
     let call = connection.prepare_cached(call).await.unwrap();
     let (key, node) = (format!("timed {name}"), ask.node.to_be_bytes());
-    let quota: Vec<i64> = format!("{} 0", ask.terms).split(' ').take(6).map(|number| number.parse().unwrap()).collect();
+    let quota: Vec<i64> = ask.terms.numbers().iter().map(|number| *number as i64).collect();
     let LeaseRequest { number, ttl, want, first, age, useful, rtt, back, .. } = ask;
     let LeaseRequest { unused, last, rest, ahead, banked, allowance, minimum, held, leave, at_once, .. } = ask;
     let of_classes = ask.classes.iter().flat_map(ClassClaims::numbers).map(|number| number as i64);
@@ -44,7 +44,8 @@ async fn ask_at(pool: &Pool, name: &str, ask: LeaseRequest, micros: u64) -> Resu
         .unwrap_or_else(|error| panic!("{ask:?} at {micros}: {error:?}"));
     let answer: Vec<i64> = row.try_get(0).unwrap_or_else(|error| panic!("{ask:?} at {micros}: {error:?}"));
     match answer[..] {
-        [-3, ref stored @ ..] => Err(StoreError::QuotaConflict { stored: terms(stored), asked: ask.terms }),
+        [-3, ref stored @ ..] => Err(StoreError::QuotaConflict { stored: Box::new(terms(stored)), asked: ask.terms }),
+        [-4, clock] => Err(StoreError::OtherPeriod { clock: clock as u64 }),
         [-2 | -1, _] => Err(StoreError::Refused(format!("{answer:?}"))),
         _ => {
             let numbers: Vec<u64> = answer.iter().map(|number| u64::try_from(*number).unwrap()).collect();

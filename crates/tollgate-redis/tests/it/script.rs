@@ -97,11 +97,15 @@ async fn the_script_answers_as_the_shared_bucket_does() {
             if answer.as_ref().is_ok() || answer.as_ref().is_err_and(|text| text.contains("owes")) {
                 written.insert(name.to_owned(), micros);
             }
-            answer.map_err(|text| match text.split_once("TOLLGATEQUOTA\": ") {
-                Some((_, stored)) => {
-                    StoreError::QuotaConflict { stored: QuotaTerms::from_text(stored).unwrap(), asked: ask.terms }
+            answer.map_err(|text| match text.split_once("\": ") {
+                Some((code, stored)) if code.ends_with("TOLLGATEQUOTA") => StoreError::QuotaConflict {
+                    stored: Box::new(QuotaTerms::from_text(stored).unwrap()),
+                    asked: ask.terms,
+                },
+                Some((code, clock)) if code.ends_with("TOLLGATECLOCK") => {
+                    StoreError::OtherPeriod { clock: clock.parse().unwrap() }
                 }
-                None => StoreError::Refused(text),
+                _ => StoreError::Refused(text),
             })
         };
         check_at(ask_at, seeds).await.unwrap();
