@@ -5,7 +5,7 @@ use super::saturate::saturate;
 use super::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreSnapshot};
+use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreError, StoreSnapshot};
 use tollgate::{ConsumeError, DistributedKeyedLimiter, Limiter, Quota, Share};
 use tollgate_postgres::{PostgresStore, pool};
 
@@ -175,4 +175,19 @@ async fn the_runbook_reads_and_resets_a_bucket() {
     assert_eq!((server.count(level).await, server.count(nodes).await), (7, 1));
     server.say(reset).await;
     assert_eq!(server.count(nodes).await, -1);
+}
+
+/// A request that says a period in which the server's clock is not is told the clock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_of_another_period_is_told_the_clock() {
+    let Some(server) = Server::start().await else { return };
+    let store = server.store("period").await;
+    let ask = |begins, ends| {
+        let terms = QuotaTerms::from_numbers(&[5, 1_000_000, 5, 5, 9, 0, begins, ends]).unwrap();
+        let mut ask = LeaseRequest::new(1, 1, terms);
+        (ask.want, ask.first) = (3, 3);
+        ask
+    };
+    let Err(StoreError::OtherPeriod { clock }) = store.ask(ask(7, 8)).await else { panic!("it was answered") };
+    assert_eq!(store.ask(ask(clock - 1, clock + 3_600_000_000)).await.map(|grant| grant.now), Ok(3));
 }

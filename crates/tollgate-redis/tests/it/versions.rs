@@ -63,3 +63,18 @@ async fn a_quota_without_a_version_is_stored_as_before_versions() {
         server.knows(store.key())
     );
 }
+
+/// A request that says a period in which the server's clock is not is told the clock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_of_another_period_is_told_the_clock() {
+    let Some(server) = Server::start() else { return };
+    let store = open_store(&server.url(), "period").await;
+    let ask = |begins, ends| {
+        let terms = QuotaTerms::from_numbers(&[5, 1_000_000, 5, 5, 9, 0, begins, ends]).unwrap();
+        let mut ask = LeaseRequest::new(1, 1, terms);
+        (ask.want, ask.first) = (3, 3);
+        ask
+    };
+    let Err(StoreError::OtherPeriod { clock }) = store.ask(ask(7, 8)).await else { panic!("it was answered") };
+    assert_eq!(store.ask(ask(clock - 1, clock + 3_600_000_000)).await.map(|grant| grant.now), Ok(3));
+}
