@@ -4,7 +4,7 @@ use super::{Core, Drive, drop_quietly};
 use crate::core::alarm::Alarm;
 use crate::core::drivers::{Driver, Kind, NextLook};
 use crate::core::joint::{Fronts, JointSet};
-use crate::core::state::{Sample, ServeResult, State};
+use crate::core::state::{Sample, Served, State};
 use crate::core::wakes::{Hired, Wakes, wake_each};
 use crate::sync::MutexGuard;
 use std::sync::Arc;
@@ -171,7 +171,7 @@ impl Core {
         let mut wakes = Wakes::default();
         let mut batches = 0;
         while batches < BATCHES_PER_TURN {
-            if state.finish(&self.rovers, sample.now, &mut wakes) == ServeResult::Done {
+            if state.finish(&self.rovers, sample.now, &mut wakes) == Served::All {
                 if state.is_unfinished() {
                     // A joint set is reviewed before this queue is served further.
                     drop(state);

@@ -14,7 +14,7 @@
 
 use super::Core;
 use crate::core::rovers::Rovers;
-use crate::core::state::{CatchUp, Reach, Sample, ServeResult, State};
+use crate::core::state::{CatchUp, Reach, Sample, Served, State};
 use crate::core::wakes::Wakes;
 use crate::sync::MutexGuard;
 
@@ -102,7 +102,7 @@ impl<'a> Locked<'a> {
     /// Serves the queue up to the sample. Returns false if the locks must be released before that.
     #[inline]
     pub(super) fn settle(&mut self, reach: Reach, wakes: &mut Wakes) -> bool {
-        self.state.settle(&self.core.rovers, self.sample.now, reach, wakes) == ServeResult::Done
+        self.state.settle(&self.core.rovers, self.sample.now, reach, wakes) == Served::All
     }
 
     /// Call before the locks are released although the action has not run, or the queue is not served up to its sample.
@@ -119,7 +119,7 @@ impl<'a> Locked<'a> {
         let is_behind = self.is_behind && self.core.can_hand_over(&self.state);
         let progress =
             if is_behind { self.state.hand_over(rovers, now, wakes) } else { self.state.finish(rovers, now, wakes) };
-        if progress == ServeResult::Again {
+        if progress == Served::Again {
             self.rest = Some((self.sample, is_behind || wakes.is_full()));
             return false;
         }
@@ -253,7 +253,7 @@ impl Core {
             } else {
                 state.finish(&self.rovers, sample.now, wakes)
             };
-            if progress == ServeResult::Done {
+            if progress == Served::All {
                 break;
             }
             is_behind |= wakes.is_full();

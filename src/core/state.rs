@@ -45,7 +45,7 @@ pub(crate) use class_view::ClassTotals;
 pub(crate) use deferred::Refund;
 pub(crate) use parent::ChildLimiter;
 use parent::ParentTicket;
-pub(crate) use serving::{CatchUp, Reach, ServeResult, Served};
+pub(crate) use serving::{CatchUp, Reach, Served};
 pub(crate) use shares::SharePlan;
 
 use deferred::DeferredCall;

@@ -4,7 +4,7 @@ use super::review::{Members, Reviewed, with_locked};
 use super::set::{Called, JointSet};
 use crate::core::drop_quietly;
 use crate::core::locked::Locked;
-use crate::core::state::{Reach, ServeResult};
+use crate::core::state::{Reach, Served};
 use crate::core::wakes::Wakes;
 use std::sync::Arc;
 use std::task::Waker;
@@ -51,9 +51,9 @@ impl Members<'_> {
             // The front may be due by now, and what is minted until now was held for it.
             for (_, Locked { core, state, sample, .. }) in &mut self.members {
                 match state.settle(&core.rovers, sample.now, Reach::Now, wakes) {
-                    ServeResult::Done => {}
-                    ServeResult::Again => return Err(self.interrupt(Reviewed::Again)),
-                    ServeResult::Stopped => {
+                    Served::All | Served::Held => {}
+                    Served::Again => return Err(self.interrupt(Reviewed::Again)),
+                    Served::Stopped => {
                         let before = Reviewed::before(&mut *state);
                         return Err(self.interrupt(before));
                     }

@@ -4,7 +4,7 @@ use super::set::{Called, JointSet, Part, SetQueue};
 use crate::core::Core;
 use crate::core::locked::Locked;
 use crate::core::outcome::Outcome;
-use crate::core::state::{ServeResult, Served, State};
+use crate::core::state::{Served, State};
 use crate::core::wakes::Wakes;
 use crate::sync::MutexGuard;
 use std::sync::{Arc, Weak};
@@ -133,7 +133,7 @@ impl Members<'_> {
         }
         self.leave();
         for (_, locked) in &mut self.members {
-            if locked.state.finish(&locked.core.rovers, locked.sample.now, wakes) == ServeResult::Again {
+            if locked.state.finish(&locked.core.rovers, locked.sample.now, wakes) == Served::Again {
                 return locked.state.awaited_child().map_or(Reviewed::Again, Reviewed::Awaits);
             }
         }

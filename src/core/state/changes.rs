@@ -85,9 +85,12 @@ impl State {
 
     /// Returns tokens of a grant at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, refund: Refund) {
-        let tokens = refund.tokens;
+        let (tokens, now) = (refund.tokens, self.supply.synced());
         self.adding_tokens(rovers, |state| state.supply.refund(tokens, refund.granted_at));
-        self.note_refund(refund);
+        if let Some(classes) = self.classes_mut() {
+            let Refund { class, uncharged, granted_at, .. } = refund;
+            classes.scheduler.refund(classes.entry(class).leaf, tokens, uncharged, now, granted_at);
+        }
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         self.release_now(rovers, tokens);
     }
@@ -133,7 +136,10 @@ impl State {
         let has_come = self.queue.front().is_none_or(|front| end.is_none_or(|end| front.number < end));
         let front = if has_come || self.held().is_some() { self.front_ticket(rovers) } else { None };
         self.adding_tokens(rovers, |state| state.supply.replenish(tokens, front));
-        self.note_replenish(tokens);
+        let now = self.supply.synced();
+        if let Some(classes) = self.classes_mut() {
+            classes.scheduler.replenish(tokens, now);
+        }
     }
 
     /// Returns what is to be dropped without the lock.
@@ -164,7 +170,10 @@ impl State {
         self.supply.set_quota(index, quota, self.front_ticket(rovers));
         self.note_sliding();
         self.review_all_fronts();
-        self.requote_classes(index);
+        let now = self.supply.synced();
+        if let Some(classes) = classes_in(&mut self.rare) {
+            classes.scheduler.requote(&self.supply, index, now);
+        }
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
     }

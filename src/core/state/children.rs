@@ -29,11 +29,15 @@ impl State {
         self.rare().awaited = Some(AwaitedChild { child, class, gone: None });
     }
 
+    #[inline]
+    fn awaited(&self) -> Option<&AwaitedChild> {
+        if self.role.has(Role::AWAITS) { self.rare.as_ref()?.awaited.as_ref() } else { None }
+    }
+
     /// Whether the ticket of a class, or its child's next one, is being waited for.
     #[inline]
     pub(super) fn awaits_class(&self, class: ClassId) -> bool {
-        self.role.has(Role::AWAITS)
-            && self.rare.as_ref().and_then(|rare| rare.awaited.as_ref()).is_some_and(|it| it.class == class)
+        self.awaited().is_some_and(|awaited| awaited.class == class)
     }
 
     /// A ticket has left the queue of `class`: nothing is picked until the child says which of its claims is next.
@@ -58,10 +62,7 @@ impl State {
 
     /// The child that has to answer. A child that is gone has no further claim.
     pub(crate) fn awaited_child(&mut self) -> Option<Weak<Core>> {
-        if !self.role.has(Role::AWAITS) {
-            return None;
-        }
-        let child = self.rare.as_ref()?.awaited.as_ref()?.child.clone();
+        let child = self.awaited()?.child.clone();
         if child.strong_count() > 0 {
             return Some(child);
         }
@@ -71,8 +72,7 @@ impl State {
 
     /// Whether `child` has to answer.
     pub(crate) fn awaits(&self, child: &Core) -> bool {
-        let awaited = self.rare.as_ref().filter(|_| self.role.has(Role::AWAITS)).and_then(|rare| rare.awaited.as_ref());
-        awaited.is_some_and(|awaited| std::ptr::eq(awaited.child.as_ptr(), child))
+        self.awaited().is_some_and(|awaited| std::ptr::eq(awaited.child.as_ptr(), child))
     }
 
     /// The awaited child has answered, and has entered its next claim, or has none.

@@ -14,7 +14,7 @@
 use super::class_joint::{in_service, next_front};
 use super::shares::conflict_error;
 use super::step::{Completes, InService};
-use super::{Refund, Role, State, classes_in};
+use super::{Role, State, classes_in};
 use crate::Quota;
 use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT};
 use crate::core::joint::Fronts;
@@ -192,23 +192,6 @@ impl State {
         level(&self.supply, classes.scheduler.set_aside(), classes.scheduler.owed(), base)
     }
 
-    /// Tokens of a grant made in a class came back; see [`Scheduler::refund`](crate::core::classes::Scheduler::refund).
-    pub(super) fn note_refund(&mut self, Refund { class, tokens, uncharged, granted_at }: Refund) {
-        let now = self.supply.synced();
-        if let Some(classes) = self.classes_mut() {
-            let leaf = classes.entry(class).leaf;
-            classes.scheduler.refund(leaf, tokens, uncharged, now, granted_at);
-        }
-    }
-
-    /// Tokens were added by hand.
-    pub(super) fn note_replenish(&mut self, tokens: u64) {
-        let now = self.supply.synced();
-        if let Some(classes) = self.classes_mut() {
-            classes.scheduler.replenish(tokens, now);
-        }
-    }
-
     /// Checks that all floors can be kept below the ceilings if quota number `index` becomes `quota`.
     pub(super) fn check_ceilings(&self, index: usize, quota: Quota) -> Result<(), ConfigError> {
         let Some(classes) = self.classes() else { return Ok(()) };
@@ -223,13 +206,5 @@ impl State {
         let now = self.supply.synced();
         let scheduler = classes_in(&mut self.rare).map(|classes| &mut classes.scheduler);
         scheduler.is_none_or(|scheduler| !scheduler.is_changing() || scheduler.finish_changes(now))
-    }
-
-    /// Quota number `index` was replaced.
-    pub(super) fn requote_classes(&mut self, index: usize) {
-        let now = self.supply.synced();
-        if let Some(classes) = classes_in(&mut self.rare) {
-            classes.scheduler.requote(&self.supply, index, now);
-        }
     }
 }

@@ -4,19 +4,6 @@ use super::{Role, State};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 
-/// How a call that serves the queue ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ServeResult {
-    /// The queue is served up to now.
-    Done,
-    /// There is no space for more wakers. The caller must release the lock, wake the collected wakers, read the time anew,
-    /// and serve the queue again. Or, if [`State::finish`] returns it, a child may have to answer first.
-    Again,
-    /// A joint set has to be [reviewed](State::due_review) before this queue is served further. Or a child has to
-    /// [answer](crate::core::Core::answer_parent) first.
-    Stopped,
-}
-
 /// How far a queue is served if its front claim is ready here and the parent holds it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
@@ -47,16 +34,19 @@ pub(super) struct Until {
     pub(super) end: Option<u64>,
 }
 
-/// How far [`State::serve`] came.
+/// How a call that serves the queue ended.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Served {
     /// The queue is served up to the given instant.
     All,
     /// The parent holds the front claim back, and nothing was minted past the instant at which the claim became ready
-    /// here.
+    /// here. Only [`State::serve`] returns it.
     Held,
-    /// See [`ServeResult::Again`].
+    /// There is no space for more wakers. The caller must release the lock, wake the collected wakers, read the time anew,
+    /// and serve the queue again. Or, if [`State::finish`] returns it, a child may have to answer first.
     Again,
-    /// See [`ServeResult::Stopped`].
+    /// A joint set has to be [reviewed](State::due_review) before this queue is served further. Or a child has to
+    /// [answer](crate::core::Core::answer_parent) first.
     Stopped,
 }
 
@@ -69,9 +59,9 @@ pub(super) enum Step {
 
 impl State {
     /// Brings everything up to `now`. Callers call this before they act on the state.
-    pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> ServeResult {
+    pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Served {
         match self.do_all_deferred(rovers, u64::MAX, wakes) {
-            Some(Served::Stopped) => return ServeResult::Stopped,
+            Some(Served::Stopped) => return Served::Stopped,
             Some(_) => return self.leave_unfinished(rovers),
             None => {}
         }
@@ -79,19 +69,19 @@ impl State {
             match self.serve(rovers, Until { now, reach, end: None }, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
                 // The front claim is ready here, so the ceiling does not hold it back.
-                Served::Held => return ServeResult::Done,
-                Served::Stopped => return ServeResult::Stopped,
+                Served::Held => return Served::All,
+                Served::Stopped => return Served::Stopped,
                 Served::All => {}
             }
             if self.refresh_ceiling(rovers) == 0 {
-                return ServeResult::Done;
+                return Served::All;
             }
         }
     }
 
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late. If a review
     /// has to come first, `wakes` has it, the queue is left unfinished, and the result is `Done` all the same.
-    pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
+    pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
         let busy = self.cap.as_ref().is_some_and(|cap| cap.watching) || self.role.has(Role::ALWAYS_SERVED);
         if !self.queue.has_joint() && self.queue.is_empty() && !busy && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
@@ -101,21 +91,21 @@ impl State {
             }
             self.publish(rovers);
             if self.last_due == u64::MAX {
-                return ServeResult::Done;
+                return Served::All;
             }
             return self.note_due(rovers, now, wakes);
         }
         self.last_served = now;
         match self.settle(rovers, now, Reach::Held, wakes) {
-            ServeResult::Again => return ServeResult::Again,
-            ServeResult::Stopped if self.role.has(Role::AWAITS) => return self.leave_unfinished(rovers),
+            Served::Again => return Served::Again,
+            Served::Stopped if self.role.has(Role::AWAITS) => return self.leave_unfinished(rovers),
             // The rest follows when this queue is served again.
-            ServeResult::Stopped => {
+            Served::Stopped => {
                 self.due_review().into_iter().for_each(|set| wakes.push_review(set));
                 self.leave_unfinished(rovers);
-                return ServeResult::Done;
+                return Served::All;
             }
-            ServeResult::Done => {}
+            Served::All | Served::Held => {}
         }
         if !self.wake_source(rovers, wakes) {
             return self.leave_unfinished(rovers);
@@ -125,25 +115,25 @@ impl State {
     }
 
     /// Replaces [`finish`](Self::finish) if one batch was served and more is due: tells the drivers to look at once.
-    pub(crate) fn hand_over(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
+    pub(crate) fn hand_over(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
         self.leave_unfinished(rovers);
         self.last_served = now;
-        if self.drivers.call_lead(now, wakes) { ServeResult::Done } else { ServeResult::Again }
+        if self.drivers.call_lead(now, wakes) { Served::All } else { Served::Again }
     }
 
     // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
-    fn note_due(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
+    fn note_due(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
         let due = self.due(rovers);
         self.last_due = due;
-        if self.drivers.wake_if_late(due, now, wakes) { ServeResult::Done } else { self.leave_unfinished(rovers) }
+        if self.drivers.wake_if_late(due, now, wakes) { Served::All } else { self.leave_unfinished(rovers) }
     }
 
     /// The lock is about to be released in the middle of serving: results computed before may not hold any more.
-    pub(crate) fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
+    pub(crate) fn leave_unfinished(&mut self, rovers: &Rovers) -> Served {
         self.last_due = 0;
         self.forget_denial(rovers);
-        ServeResult::Again
+        Served::Again
     }
 
     /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it.

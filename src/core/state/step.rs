@@ -101,8 +101,13 @@ impl State {
                 self.turn_front_away_in(rovers, next.owner, Outcome::Closed, wakes);
                 self.go_on_unless_asked()
             }
+            _ if self.role.has(Role::CLASSES) => {
+                self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
+                self.pay_installment(rovers, next, wakes);
+                Step::Moved
+            }
             _ => {
-                self.grant_next(rovers, next, at, now, wakes);
+                self.grant_front(rovers, next.ticket, at, now, wakes);
                 Step::Moved
             }
         }
@@ -201,17 +206,6 @@ impl State {
         }
         self.supply.mint(now, next.ticket);
         Served::All
-    }
-
-    /// Grants what is in service as of `at`, up to which the supply is minted.
-    #[inline(always)]
-    fn grant_next(&mut self, rovers: &Rovers, next: InService, at: u64, now: u64, wakes: &mut Wakes) {
-        if self.role.has(Role::CLASSES) {
-            self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
-            self.pay_installment(rovers, next, wakes);
-        } else {
-            self.grant_front(rovers, next.ticket, at, now, wakes);
-        }
     }
 
     /// Grants the front claim of a limiter without classes, as of `at`.

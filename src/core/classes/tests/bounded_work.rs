@@ -5,7 +5,7 @@ use crate::core::classes::simulation::{MAX_STEPS, MOST_SIMULATED};
 use crate::core::classes::table::MOST_RETAINED;
 use crate::core::classes::tree::Tree;
 use crate::core::classes::{KeyName, ROOT, tags};
-use crate::core::state::ServeResult;
+use crate::core::state::Served;
 use crate::core::steps;
 use crate::core::wakes::Wakes;
 use crate::{Class, Limiter, ManualClock, Quota, Share};
@@ -82,7 +82,7 @@ fn a_serving_pass_releases_the_lock_although_it_wakes_no_waiter() {
         let result = core.state.lock().finish(&core.rovers, sample.now, &mut wakes);
         most = most.max(steps::take());
         passes += 1;
-        if result == ServeResult::Done {
+        if result == Served::All {
             break;
         }
         wakes.wake_all();
@@ -113,7 +113,7 @@ fn a_limiter_that_was_closed_looks_at_its_classes_in_steps_up_to_the_last_one() 
     let mut wakes = Wakes::default();
     let mut holds = 0;
     core.state.lock().close(&core.rovers);
-    while core.state.lock().finish(&core.rovers, 0, &mut wakes) == ServeResult::Again {
+    while core.state.lock().finish(&core.rovers, 0, &mut wakes) == Served::Again {
         holds += 1;
     }
     wakes.run();
@@ -148,7 +148,7 @@ fn a_removed_class_turns_its_waiters_away_in_batches() {
     let now = core.sample().now;
     // The first class; number 1 is the leaf for claims on the limiter itself.
     core.state.lock().remove_class(2);
-    assert_eq!(core.state.lock().finish(&core.rovers, now, &mut wakes), ServeResult::Again);
+    assert_eq!(core.state.lock().finish(&core.rovers, now, &mut wakes), Served::Again);
     let left = classes[0].snapshot().waiting_tasks;
     assert_eq!(left, 0, "the next caller turns the others away");
     wakes.run();
