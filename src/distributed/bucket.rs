@@ -26,7 +26,7 @@ const LONGEST_HORIZON: i64 = 1_000_000;
 /// A node keeps its place so long after it was expected, or 1.25 round trips if that is more.
 const GRACE: i64 = 100_000;
 /// The longest sleep of a node with a place, unless it has waited for more than twice as long.
-const SLEEP: i64 = 2_000_000;
+const SLEEP: i64 = 700_000;
 /// A class that is ahead of others looks again after this time.
 const LOOK: i64 = 5_000;
 /// The most places: the next node gets none, and is told the same wait.

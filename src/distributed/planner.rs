@@ -40,7 +40,7 @@ const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
 /// As in `bucket.rs`: how far ahead a store promises tokens, and how long a node with a place may sleep.
 const HORIZON: u64 = 250_000_000;
 const LONGEST_HORIZON: u64 = 1_000_000_000;
-const SLEEP: u64 = 2_000_000_000;
+const SLEEP: u64 = 700_000_000;
 /// A node that was sent away asks again no sooner: claims that are too late may still wait behind others.
 pub(super) const LEAST_SLEEP: u64 = 1_000_000;
 

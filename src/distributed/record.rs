@@ -199,9 +199,9 @@ mod tests {
         ask.want = 10;
         shared.answer(&ask, NOW + 2).unwrap();
         let record = String::from_utf8(shared.to_bytes()).unwrap();
-        assert_eq!(record.lines().nth(3), Some("0 0 1 0 -2000000 5 0 4 0 295001 6 0 1 0 1095001"));
+        assert_eq!(record.lines().nth(3), Some("0 0 1 0 -2000000 5 0 4 0 295001 6 0 1 0 700002"));
         assert!(
-            record.ends_with(" 100000 5 1 1700000000000002 1700000000295001 6 9 1699999999999999 1700000001095001\n"),
+            record.ends_with(" 100000 5 1 1700000000000002 1700000000295001 6 9 1699999999999999 1700000000700002\n"),
             "{record}"
         );
         assert_eq!(SharedBucket::from_bytes(record.as_bytes()), Ok(shared));

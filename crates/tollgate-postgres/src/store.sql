@@ -106,7 +106,7 @@ DECLARE
   HORIZON constant bigint := 250000;
   LONGEST_HORIZON constant bigint := 1000000;
   SHORT_GRACE constant bigint := 100000;
-  SLEEP constant bigint := 2000000;
+  SLEEP constant bigint := 700000;
   LOOK constant bigint := 5000;
   MOST_PLACES constant bigint := 1000;
   MOST_CLASSES constant integer := 128;

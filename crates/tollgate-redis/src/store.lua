@@ -17,7 +17,7 @@ local key, node, asked = KEYS[1], ARGV[1], ARGV[5]
 local function exact(index) return math.min(tonumber(ARGV[index]), 2 ^ 53) end
 local number, leave, at_once = tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4] == '1'
 local EPOCH, IDLE, LONGEST, MAX_DEBT = 250000, 3600000000, 2 ^ 52, 2 ^ 52
-local HORIZON, LONGEST_HORIZON, GRACE, SLEEP, LOOK, MOST_PLACES = 250000, 1000000, 100000, 2000000, 5000, 1000
+local HORIZON, LONGEST_HORIZON, GRACE, SLEEP, LOOK, MOST_PLACES = 250000, 1000000, 100000, 700000, 5000, 1000
 local MOST_CLASSES, REMEMBERED, LEAST_REACH, MOST_LEAD, MAX_WEIGHT, MAX_DEPTH = 128, 2000000, 5000, 2 ^ 52, 1000000, 16
 local MOST_RETURNED, LAST, SLACK = 8, 2 ^ 52, 100
 local ttl, want, first, age = math.min(exact(6), LONGEST), exact(7), exact(8), math.min(exact(9), LONGEST)
