@@ -13,6 +13,7 @@ use tollgate_service::store::SharedStore;
 const FILE: &str = "{domain: d, descriptors: [\
     {key: window, rate_limit: {unit: year, requests_per_unit: 10}}, \
     {key: bucket, rate_limit: {unit: day, requests_per_unit: 10, burst: 5}}, \
+    {key: zone, rate_limit: {unit: year, requests_per_unit: 10, time_zone: Asia/Tokyo}}, \
     {key: strict, outage: refuse, rate_limit: {unit: year, requests_per_unit: 10}}, \
     {key: patient, outage: wait, wait: 1s, rate_limit: {unit: year, requests_per_unit: 10}}, \
     {key: never, rate_limit: {unit: year, requests_per_unit: 0}}]}";
@@ -27,9 +28,14 @@ async fn instance(url: &str, file: &str) -> Service {
 async fn share(url: &str) -> [Service; 2] {
     let [one, other] = [instance(url, FILE).await, instance(url, FILE).await];
     let long = format!("d window={}", "x".repeat(5_000));
-    for (text, limit) in
-        [("d window=v", 10), ("d bucket=v", 5), ("d window=\0\n/ \u{e4}", 10), (&long, 10), ("d never=v", 0)]
-    {
+    for (text, limit) in [
+        ("d window=v", 10),
+        ("d bucket=v", 5),
+        ("d zone=v", 10),
+        ("d window=\0\n/ \u{e4}", 10),
+        (&long, 10),
+        ("d never=v", 0),
+    ] {
         let mut both = 0;
         for _ in 0..8 {
             both += passed(&one, text, 1).await + passed(&other, text, 1).await;
@@ -106,7 +112,6 @@ fn what_no_store_shares_is_refused_by_name() {
         ),
         ("all_or_nothing: true", "`all_or_nothing`"),
         ("descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}]", "sliding"),
-        ("descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, time_zone: UTC}}]", "calendar"),
         (
             "descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1000003, burst: 9}}]",
             "cannot be kept in a store",
