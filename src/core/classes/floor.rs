@@ -70,6 +70,15 @@ impl Rate {
         Self::reduced(tokens, self.nanos * other.nanos)
     }
 
+    /// This rate, or that of a rounded sum if it is more, or if it is zero.
+    pub(super) fn at_least(self, sum: RateSum) -> Self {
+        match sum {
+            0 => Self::ZERO,
+            _ if self.fixed() >= sum => self,
+            _ => Self::reduced(sum, 1 << 64),
+        }
+    }
+
     pub(super) fn is_below(self, other: Self) -> bool {
         self.tokens * other.nanos < other.tokens * self.nanos
     }

@@ -38,7 +38,7 @@ pub(crate) struct Tree {
     pub(super) rechecks: Tournament<(u64, ClassId)>,
     /// Counts the instants at which classes became backlogged.
     pub(super) count: u64,
-    /// The sum of the rates of all floors, as configured.
+    /// The sum of the rates of all floors, as configured. Sums of odd rates are rounded.
     pub(super) floors: Rate,
     /// The classes with floors below their ceilings, by the bursts of these ceilings.
     pub(super) ceilings: BTreeSet<(u64, ClassId)>,
@@ -328,9 +328,11 @@ impl Tree {
             }
             above = self.parent(above);
         }
+        // Rounded again and again, the sum would get ever smaller.
+        self.floors = self.floors.at_least(self.rare(ROOT).floors);
         if was_scaled || self.are_floors_scaled() {
-            self.limit_class(id, now);
-            self.limit_classes(ROOT, now);
+            // Not now: many floors can be taken off in one call.
+            self.unlimited = ROOT;
         }
         self.refresh_fully(id, now);
     }

@@ -199,12 +199,17 @@ impl State {
         conflict.map_or(Ok(()), |(class, conflict)| Err(conflict_error(conflict, &classes.name(class))))
     }
 
+    /// Whether changes of the classes have left something to do.
+    #[inline]
+    pub(super) fn is_changing(&self) -> bool {
+        self.classes().is_some_and(|classes| classes.scheduler.is_changing())
+    }
+
     /// Does what changes of the classes have left, a bounded part of it for one hold of the lock. Returns whether nothing is
     /// left.
     #[inline]
     pub(super) fn finish_changes(&mut self) -> bool {
         let now = self.supply.synced();
-        let scheduler = classes_in(&mut self.rare).map(|classes| &mut classes.scheduler);
-        scheduler.is_none_or(|scheduler| !scheduler.is_changing() || scheduler.finish_changes(now))
+        !self.is_changing() || self.classes_mut().is_none_or(|classes| classes.scheduler.finish_changes(now))
     }
 }

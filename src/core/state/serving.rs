@@ -149,7 +149,9 @@ impl State {
             if self.role.has(Role::CLASSES) && !self.turn_closed_away(rovers, wakes) {
                 return if self.role.has(Role::AWAITS) { Served::Stopped } else { Served::Again };
             }
-            return self.serve_as::<false>(rovers, until, wakes);
+            let served = self.serve_as::<false>(rovers, until, wakes);
+            // The last grant may have left debts that are to be taken off first.
+            return if served == Served::All && self.is_changing() { Served::Again } else { served };
         }
         self.serve_as::<true>(rovers, until, wakes)
     }

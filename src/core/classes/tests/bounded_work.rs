@@ -1,5 +1,6 @@
 //! The work of one call: it does not grow with the size of a claim, and it is bounded while the lock is held.
 
+use crate::core::classes::floor::Rate;
 use crate::core::classes::limits::Limits;
 use crate::core::classes::simulation::{MAX_STEPS, MOST_SIMULATED};
 use crate::core::classes::table::MOST_RETAINED;
@@ -282,4 +283,20 @@ fn keys_that_leave_without_a_grant_leave_nothing() {
     drop(keyed);
     let retained = limiter.core().state.lock().classes().map(|classes| classes.retained());
     assert_eq!(retained, Some(0));
+}
+
+/// Each sum of rates with large terms is rounded down.
+#[test]
+fn the_sum_of_all_floors_does_not_shrink_with_each_change() {
+    let mut tree = Tree::new(Limits::of(std::iter::once(Quota::per_second(1))));
+    let [a, b] = [1, 1].map(|weight| tree.add(ROOT, weight));
+    let odd = |by: u64| Quota::new(1, Duration::from_secs(86_400) + Duration::from_nanos(7 + 2 * by));
+    tree.set_floor(a, Some(odd(0)), 0);
+    for change in 0..40_000 {
+        tree.set_floor(b, Some(odd(1 + change % 97)), 0);
+    }
+    let sum = tree.floors.as_f64() * 86_400e9;
+    assert!((1.99..2.01).contains(&sum), "{sum} instead of 2");
+    [a, b].into_iter().for_each(|leaf| tree.set_floor(leaf, None, 0));
+    assert_eq!(tree.floors, Rate::ZERO);
 }

@@ -7,14 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio_test::task::spawn;
 
-/// Notes the most steps between two readings. It is read whenever the lock is to be taken, and stands still.
+/// Notes the most steps between two readings. It is read whenever the lock is to be taken, and stands still until the test
+/// moves it, which limiters do not learn.
 #[derive(Debug, Default)]
-struct StepClock(AtomicU64);
+struct StepClock {
+    most: AtomicU64,
+    secs: AtomicU64,
+}
 
 impl Clock for &'static StepClock {
     fn now(&self) -> Duration {
-        self.0.fetch_max(steps::take(), Ordering::Relaxed);
-        Duration::ZERO
+        self.most.fetch_max(steps::take(), Ordering::Relaxed);
+        Duration::from_secs(self.secs.load(Ordering::Relaxed))
     }
 
     fn is_manual(&self) -> bool {
@@ -30,10 +34,10 @@ impl StepClock {
     /// The most steps of `act` between two readings.
     fn most_of<R>(&'static self, act: impl FnOnce() -> R) -> u64 {
         self.now();
-        self.0.store(0, Ordering::Relaxed);
+        self.most.store(0, Ordering::Relaxed);
         drop(act());
         self.now();
-        self.0.load(Ordering::Relaxed)
+        self.most.load(Ordering::Relaxed)
     }
 }
 
@@ -85,6 +89,23 @@ fn the_debts_of_classes_are_charged_at_once_and_taken_off_in_steps() {
     assert!(limiter.try_acquire(1).is_err());
 }
 
+/// A call that serves the last waiter finds debts that were charged and are not taken off yet. They have no turn.
+#[test]
+fn debts_that_the_call_itself_has_charged_hold_no_claim_back() {
+    let clock = StepClock::new();
+    let limiter = Limiter::builder().quota(Quota::per_second(2_000)).classes().clock(clock).build().expect("valid");
+    let classes = classes(&limiter, 1_000);
+    let capped = limiter.class("capped", Share::weight(1).ceiling(Quota::per_second(2_000))).expect("free");
+    let mut grants: Vec<_> = classes.iter().map(|class| class.try_acquire(1).expect("there")).collect();
+    limiter.try_acquire(1_000).expect("there").forget();
+    let mut waiting = spawn(limiter.consume(1));
+    assert!(waiting.poll().is_pending());
+    grants.iter_mut().for_each(|grant| grant.settle(2));
+    clock.secs.store(5, Ordering::Relaxed);
+    assert!(capped.try_acquire(1).is_ok());
+    assert!(waiting.poll().is_ready());
+}
+
 #[test]
 fn floors_that_exceed_the_rate_are_scaled_in_steps() {
     let clock = StepClock::new();
@@ -113,6 +134,18 @@ fn floors_that_exceed_the_rate_are_scaled_in_steps() {
         assert!(clock.most_of(|| class.remove()) <= 256 + 1 + FEW);
         check(index < 499);
     }
+}
+
+#[test]
+fn classes_with_scaled_floors_are_removed_together_in_steps() {
+    let clock = StepClock::new();
+    let limiter = Limiter::builder().quota(Quota::per_second(1_000)).classes().clock(clock).build().expect("valid");
+    let outer = limiter.class("outer", Share::weight(1)).expect("free");
+    let share = Share::weight(1).floor(Quota::per_second(1));
+    let _inner: Vec<_> = (0..1_000).map(|name| outer.class(name.to_string(), share).expect("fits")).collect();
+    limiter.set_quota(0, Quota::per_second(1).burst(10)).expect("no ceiling");
+    let most = clock.most_of(|| outer.remove());
+    assert!((256..=256 + 128 + FEW).contains(&most), "{most} classes while the lock was held");
 }
 
 #[test]
