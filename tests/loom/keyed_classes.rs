@@ -67,7 +67,8 @@ fn a_claim_of_a_key_leaves_while_its_class_is_served() {
 /// The only claim of a key is dropped, and with it the key, while the parent waits to learn its next claim: another key
 /// is served all the same.
 ///
-/// Plant `child_gives_no_answer`: a child with no further claim does not say so, and the parent asks for ever.
+/// Plants `child_gives_no_answer`: a child with no further claim does not say so, and the parent asks for ever;
+/// `ticket_is_granted_without_asking`: the child does not look whether the claim is still there.
 #[test]
 fn a_key_ends_while_its_parent_waits_for_it() {
     explore_bounded(Some(2), |race| {
