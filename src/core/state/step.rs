@@ -56,7 +56,7 @@ impl State {
                 return step;
             }
         }
-        if let Some(outcome) = self.refusal::<PLAIN>(next.ticket) {
+        if let Some(outcome) = self.refusal::<PLAIN>(next) {
             return self.turn_away(rovers, next, outcome, now, wakes);
         }
         let due = next.at.filter(|at| *at <= now);
@@ -129,19 +129,21 @@ impl State {
         InService { at, ticket: Some(ticket), completes, ..InService::NOTHING }
     }
 
-    /// The reason for which what is in service, up to `ticket`, gets no tokens.
+    /// The reason for which what is in service gets no tokens.
     #[inline(always)]
-    fn refusal<const PLAIN: bool>(&self, ticket: Option<u64>) -> Option<Outcome> {
+    fn refusal<const PLAIN: bool>(&self, next: InService) -> Option<Outcome> {
         // With classes the waiters of a closed limiter are turned away before.
         if self.closed && (PLAIN || !self.role.has(Role::CLASSES)) {
-            return ticket.map(|_| Outcome::Closed);
+            return next.ticket.map(|_| Outcome::Closed);
         }
         if PLAIN || !self.role.has(Role::SOURCE) {
             return None;
         }
         let queue = self.classes().map_or(&self.queue, |classes| &classes.entry(ROOT).queue);
-        let (number, cost) = queue.front().map_or((0, 0), |front| (front.number, front.cost));
-        self.source_refusal(number, cost, ticket?)
+        // What the front claim of the limiter itself wants is no reason to refuse a claim of a class.
+        let front = queue.front().filter(|_| next.owner == ROOT);
+        let (number, cost) = front.map_or((0, 0), |front| (front.number, front.cost));
+        self.source_refusal(number, cost, next.ticket?)
     }
 
     /// Turns what is in service away.

@@ -311,3 +311,36 @@ async fn claims_of_a_limiter_without_a_class_pass_in_an_outage() {
         assert!(in_outage >= 80, "{in_outage} of 100, cut off {instant} x 50 ms later");
     }
 }
+
+/// Before, whichever claim was in service got the refusal of the first claim of the limiter itself.
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_a_class_is_not_refused_for_what_a_claim_of_the_limiter_wants() {
+    for (burst, instant) in (0..8).flat_map(|instant| [(10, instant), (50, instant)]) {
+        let store = MemoryStore::new();
+        let node = |version, burst| {
+            let builder = Limiter::builder().quota(Quota::per_second(10).burst(burst));
+            builder.distributed(store.clone().quota_version(version)).classes().build().unwrap()
+        };
+        let old = node(1, 50);
+        old.consume(50).await.unwrap().forget();
+        let mut tasks = tokio::task::JoinSet::new();
+        for class in ["a", "b"] {
+            let class = old.class(class, Share::weight(1)).unwrap();
+            tasks.spawn(async move {
+                for _ in 0..40 {
+                    class.wait(1).await.unwrap();
+                }
+            });
+        }
+        sleep(millis(500)).await;
+        let root = tokio::spawn(async move { old.consume(40).within(millis(3_000)).await.is_ok() });
+        sleep(millis(13 * instant)).await;
+        let new = node(2, burst);
+        for _ in 0..20 {
+            let new = new.clone();
+            tokio::spawn(async move { while new.consume(5).await.is_ok() {} });
+        }
+        tasks.join_all().await;
+        assert!(!root.await.unwrap(), "too large, or too late");
+    }
+}
