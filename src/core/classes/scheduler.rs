@@ -15,6 +15,7 @@ use super::Pick;
 use super::conflict::FloorConflict;
 use super::limits::Limits;
 use super::offer::{ClassId, NO_CLASS};
+use super::parts::Parts;
 use super::tree::Tree;
 use crate::Quota;
 use crate::core::rovers::ahead;
@@ -72,7 +73,7 @@ pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
     /// The leaves with a debt, or with a front claim for which something is set aside: [`Tree::is_divided`]. Of all others,
     /// the tree knows what there is to know.
-    leaves: Vec<Leaf>,
+    leaves: Parts<Leaf>,
     /// The sum of `paid` over all leaves: taken for claims that are not granted yet.
     pub(super) set_aside: u64,
     /// Tokens that were taken for joint claims that had their last turn and are not granted yet.
@@ -82,7 +83,7 @@ pub(crate) struct Scheduler {
     /// The leaves with a debt, and some that have paid theirs.
     pub(super) debtors: Vec<ClassId>,
     /// Which leaves are among the `debtors`.
-    pub(super) is_debtor: Vec<bool>,
+    pub(super) is_debtor: Parts<bool>,
     /// All debts were charged to the limiter. Nothing is served until they are taken off the leaves.
     pub(super) are_debts_charged: bool,
     /// In a limiter with a source of tokens, the leaf that is next stays so: tokens are requested and saved for it that could
@@ -106,12 +107,12 @@ impl Scheduler {
         let tree = Tree::new(Self::limits(supply));
         Self {
             tree,
-            leaves: vec![Leaf::default()],
+            leaves: Parts::new(Leaf::default()),
             set_aside: 0,
             parked: 0,
             owed: 0,
             debtors: Vec::new(),
-            is_debtor: vec![false],
+            is_debtor: Parts::new(false),
             are_debts_charged: false,
             saves_for: None,
             turns: VecDeque::new(),
@@ -161,8 +162,10 @@ impl Scheduler {
         let moved = self.leaves[parent as usize];
         let own = self.tree.is_leaf(parent).then(|| self.tree.split(parent, now));
         let id = self.tree.add(parent, weight);
-        self.leaves.resize_with(self.tree.len(), Leaf::default);
-        self.is_debtor.resize(self.tree.len(), false);
+        for _ in self.leaves.len()..self.tree.len() {
+            self.leaves.push(Leaf::default());
+            self.is_debtor.push(false);
+        }
         if let Some(own) = own.filter(|own| self.tree.is_divided(*own)) {
             self.leaves[own as usize] = moved;
             if moved.owed > 0 {
