@@ -152,7 +152,8 @@ impl Core {
     }
 
     /// Like [`look_at`](Self::look_at), for acts that may tell how long a claim of `cost` would wait. Behind a long queue this
-    /// looks ahead in steps first, and releases the lock between them.
+    /// looks ahead in steps first, and releases the lock between them. Each step finds its place in the queue anew, from the end
+    /// that is nearer.
     // Never inlined, so that most waits pay for one check.
     #[inline(never)]
     pub(crate) fn look_ahead<R>(
