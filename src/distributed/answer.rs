@@ -108,7 +108,8 @@ pub(crate) async fn answered(store: &dyn Store, ask: &mut LeaseRequest) -> Resul
         }
         let sent = wall_micros();
         match store.ask(ask.clone()).await {
-            Err(StoreError::OtherPeriod { clock }) if attempts < MOST_PERIODS => {
+            // A node that goes by the periods of others knows no better one.
+            Err(StoreError::OtherPeriod { clock }) if attempts < MOST_PERIODS && ask.terms.ends > 0 => {
                 store.tally().set_clock(clock, sent);
                 attempts += 1;
             }

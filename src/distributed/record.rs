@@ -11,6 +11,9 @@ const FORMAT: &str = "tollgate 1";
 /// No number of a bucket is larger: instants, levels and debts are exact in doubles.
 const MOST: i64 = 1 << 53;
 
+/// No count of nodes is larger.
+const MOST_NODES: i64 = 1 << 32;
+
 impl SharedBucket {
     /// Writes the bucket as a record: lines of text that end in a line feed, with decimal numbers between single spaces.
     ///
@@ -119,6 +122,10 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     }
     let held =
         nodes.values().try_fold(0_i64, |held, node| held.checked_add(node.allowance)).filter(|held| *held <= MOST)?;
+    // So many nodes that a product with microseconds does not overflow.
+    if busy.max(was) > MOST_NODES {
+        return None;
+    }
     if !is_progress(part) || [busy, was, clock, placed, fill, last, credit, void].iter().any(|count| *count < 0) {
         return None;
     }
@@ -252,6 +259,8 @@ mod tests {
         wrong.push(text.replace("\n-2 ", "\n-9007199254740993 "));
         wrong.push(text.replace(" 1 0 17", " 1 -3 17"));
         wrong.push(text.replace("0000007 ", "000000g "));
+        // More nodes than there can be.
+        wrong.push(text.replace(" 6800000000 1 0 ", " 6800000000 4294967297 0 "));
         // Progress of a period or more, for the bucket and for a promise, and an answer that is yet to come.
         wrong.push(text.replace("1700000000000001 0 17", "1700000000000001 100000 17"));
         wrong.push(text.replace(" 20 2 0 0 1", " 20 2 0 100000 1"));

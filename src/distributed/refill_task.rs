@@ -203,16 +203,19 @@ async fn persist(
             Err(error) => error,
         };
         let conflict = error.conflict();
-        // A conflict changes nothing in the store either.
-        is_sent |= !matches!(error, StoreError::NotSent(_)) && conflict.is_none();
+        // The store answers, and soon a node says the period that has begun: that is no outage.
+        let is_early = matches!(error, StoreError::OtherPeriod { .. });
+        // Neither changes anything in the store.
+        is_sent |= !matches!(error, StoreError::NotSent(_)) && conflict.is_none() && !is_early;
         failures = failures.saturating_add(1);
-        if conflict.is_none() {
-            outage.get_or_insert_with(|| Outage::begin(store, &error, sent)).goes_on();
-        } else {
+        if is_early || conflict.is_some() {
             outage = None;
+        } else {
+            outage.get_or_insert_with(|| Outage::begin(store, &error, sent)).goes_on();
         }
         tally.note_error(&error);
         match core.upgrade() {
+            Some(_) if is_early => {}
             Some(core) => core.lose(conflict),
             None => return Persisted::LimiterGone,
         }

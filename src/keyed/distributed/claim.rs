@@ -241,6 +241,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
                 }
                 if answer.now >= want { StoreReply::Granted(answer.remaining) } else { StoreReply::NotThere }
             }
+            // The key's limiter asks until a node says the period that has begun.
+            Err(StoreError::OtherPeriod { .. }) => StoreReply::NotThere,
             Err(error) => {
                 if let (StoreError::Unreachable(_), Some(pause)) = (&error, pause) {
                     pause.store(now.saturating_add(PAUSE), Ordering::Release);

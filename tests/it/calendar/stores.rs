@@ -133,6 +133,23 @@ fn a_changed_quota_grants_no_amount_anew() {
     assert!(matches!(store.answer(&conflict, 75 * SECOND as u64), Err(StoreError::QuotaConflict { .. })));
 }
 
+/// It knows no calendar, and waits until the other one says which period has begun.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_the_older_quota_that_comes_first_in_a_period_has_no_outage() {
+    for outage in [Outage::Wait, Outage::Fail, Outage::Share(Quota::per_second(10))] {
+        let store = MemoryStore::new().outage(outage);
+        let [old, new] = [(0, Quota::per_second(5)), (1, ten_seconds(10))]
+            .map(|(version, quota)| node(store.clone().quota_version(version), quota));
+        new.wait(10).await.unwrap();
+        let waits = tokio::spawn(async move { old.wait(1).await });
+        sleep(Duration::from_millis(10_300)).await;
+        assert!(!waits.is_finished(), "{outage:?}");
+        new.wait(1).await.unwrap();
+        timeout(Duration::from_secs(1), waits).await.unwrap().unwrap().unwrap();
+        assert_eq!(store.snapshot().outages, 0, "{outage:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn callers_of_all_nodes_wait_for_the_period_of_the_store() {
     let store = MemoryStore::new();
