@@ -19,7 +19,7 @@ use crate::core::wakes::Wakes;
 use crate::sync::MutexGuard;
 
 /// How many steps [`Core::look_ahead`] takes before it looks at the rest at once: enough for 250,000 waiters.
-const MOST_STEPS_AHEAD: usize = 64;
+const MOST_STEPS_AHEAD: usize = 16;
 
 /// A queue that is locked and served up to its sample.
 pub(crate) struct Locked<'a> {
@@ -152,8 +152,7 @@ impl Core {
     }
 
     /// Like [`look_at`](Self::look_at), for acts that may tell how long a claim of `cost` would wait. Behind a long queue this
-    /// looks ahead in steps first, and releases the lock between them. Each step finds its place in the queue anew, from the end
-    /// that is nearer.
+    /// looks ahead in steps first, and releases the lock between them.
     // Never inlined, so that most waits pay for one check.
     #[inline(never)]
     pub(crate) fn look_ahead<R>(

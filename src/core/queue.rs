@@ -24,6 +24,7 @@
 use crate::core::Core;
 use crate::core::forecast::Claim;
 use crate::core::outcome::Outcome;
+use crate::core::steps;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
@@ -171,18 +172,22 @@ impl Queue {
         if self.front().is_none_or(|front| number.saturating_sub(front.number) < last.saturating_sub(number)) {
             cursor = self.list.cursor_front();
             while cursor.protected().is_some_and(|waiter| waiter.number < number) {
+                steps::count();
                 cursor.move_next();
             }
             cursor.move_previous();
         } else {
             while cursor.protected().is_some_and(|waiter| waiter.number >= number) {
+                steps::count();
                 cursor.move_previous();
             }
         }
-        std::iter::from_fn(move || {
+        // Behind the last waiter the cursor would begin anew.
+        let waiters = std::iter::from_fn(move || {
             cursor.move_next();
             cursor.protected()
-        })
+        });
+        waiters.fuse()
     }
 
     #[inline]

@@ -7,17 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio_test::task::spawn;
 
-/// Notes the most steps between two readings. It is read whenever the lock is to be taken, and stands still until the test
-/// moves it, which limiters do not learn.
+/// Counts its readings, and notes the most steps between two of them. It is read whenever the lock is to be taken, and stands
+/// still until the test moves it, which limiters do not learn.
 #[derive(Debug, Default)]
 struct StepClock {
     most: AtomicU64,
+    readings: AtomicU64,
     secs: AtomicU64,
 }
 
 impl Clock for &'static StepClock {
     fn now(&self) -> Duration {
         self.most.fetch_max(steps::take(), Ordering::Relaxed);
+        self.readings.fetch_add(1, Ordering::Relaxed);
         Duration::from_secs(self.secs.load(Ordering::Relaxed))
     }
 
@@ -33,11 +35,18 @@ impl StepClock {
 
     /// The most steps of `act` between two readings.
     fn most_of<R>(&'static self, act: impl FnOnce() -> R) -> u64 {
+        self.most_and_holds_of(act).0
+    }
+
+    /// Also how often `act` took the lock, if it took it.
+    fn most_and_holds_of<R>(&'static self, act: impl FnOnce() -> R) -> (u64, u64) {
         self.now();
         self.most.store(0, Ordering::Relaxed);
+        self.readings.store(0, Ordering::Relaxed);
         drop(act());
+        let holds = self.readings.load(Ordering::Relaxed);
         self.now();
-        self.most.load(Ordering::Relaxed)
+        (self.most.load(Ordering::Relaxed), holds)
     }
 }
 
@@ -47,9 +56,9 @@ fn the_wait_behind_a_long_queue_is_looked_at_in_steps() {
     let builder = Limiter::builder().quota(Quota::per_second(100).burst(20)).quota(Quota::per_second(9).stepped());
     let limiter = builder.clock(clock).build().expect("valid");
     while limiter.try_acquire(1).is_ok() {}
-    let mut waiting: Vec<_> = (0..10_000).map(|_| spawn(limiter.consume(1))).collect();
+    let mut waiting: Vec<_> = (0..40_000).map(|_| spawn(limiter.consume(1))).collect();
     waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
-    let wait = Some(Duration::from_secs(1_112));
+    let wait = Some(Duration::from_secs(4_445));
     let calls: [&dyn Fn() -> bool; 3] = [
         &|| limiter.estimate(1) == wait,
         &|| {
@@ -62,9 +71,13 @@ fn the_wait_behind_a_long_queue_is_looked_at_in_steps() {
     for call in calls {
         // Voids what is known of the wait.
         drop(waiting.swap_remove(5_000));
-        let most = clock.most_of(|| assert!(call()));
-        assert!((4_096..=4_096 + FEW).contains(&most), "{most} claims while the lock was held");
-        assert!(clock.most_of(|| assert!(call())) <= FEW);
+        let (most, holds) = clock.most_and_holds_of(|| assert!(call()));
+        assert!(
+            (16_384..=16_384 + 20_000 + FEW).contains(&most) && holds == 3,
+            "{most} claims, {holds} holds of the lock"
+        );
+        let (most, holds) = clock.most_and_holds_of(|| assert!(call()));
+        assert!(most <= FEW && holds == 1, "{most} claims, {holds} holds of the lock");
         let mut last = spawn(limiter.consume(1));
         assert!(last.poll().is_pending());
         waiting.push(last);
