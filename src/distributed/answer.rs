@@ -52,7 +52,8 @@ pub struct LeaseGrant {
 
 impl LeaseGrant {
     /// Builds the answer to a request with so many `classes` from the numbers of the script's reply, in their order: thirteen,
-    /// four for each class, and those of [terms](QuotaTerms::numbers) if the store has another quota than the request. `None` if these are no answer.
+    /// four for each class, and those of [terms](QuotaTerms::numbers) if the store has another quota than the request. `None`
+    /// if these are no answer.
     pub fn from_numbers(numbers: &[u64], classes: usize) -> Option<Self> {
         let (answer, rest) = numbers.split_first_chunk()?;
         let &[before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock] =
@@ -98,8 +99,9 @@ impl LeaseGrant {
     }
 }
 
-/// Sends a request to the store. Of a calendar quota, it says the period that the store's clock is in. An answer that no store can mean is an error, so the request is repeated: the limiter goes on
-/// when the store is repaired, and until then nothing of what it says is used.
+/// Sends a request to the store. Of a calendar quota, it says the period that the store's clock is in. An answer that no store
+/// can mean is an error, so the request is repeated: the limiter goes on when the store is repaired, and until then nothing of
+/// what it says is used.
 pub(crate) async fn answered(store: &dyn Store, ask: &mut LeaseRequest) -> Result<LeaseGrant, StoreError> {
     let mut attempts = 0;
     let answer = loop {

@@ -54,7 +54,8 @@ impl QuotaTerms {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] if the quota is invalid, is manual, or exceeds the range that can be counted exactly.
+    /// A [`ConfigError`] if the quota is invalid, is manual or sliding, has a calendar with periods below a second, or exceeds
+    /// the range that can be counted exactly.
     pub fn of(quota: &Quota, index: usize) -> Result<Self, ConfigError> {
         quota.check_at(index)?;
         quota.check_not_sliding(index, "distributed")?;

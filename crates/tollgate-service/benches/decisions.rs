@@ -2,11 +2,11 @@
 //! values. Each server is a process of its own, and its CPU time is what counts.
 //!
 //! ```sh
-//! cargo bench -p tollgate-service --bench decisions            # all servers that are here
-//! cargo bench -p tollgate-service --bench decisions -- HOST:PORT PID   # another server of the same protocol
-//! cargo bench -p tollgate-service --bench decisions -- RATE [HOST:PORT PID]   # so many calls per second, whatever comes back
-//! cargo bench -p tollgate-service --bench decisions -- memory   # of 1,000 rules, 100,000 values, and 10,000 calls that wait
-//! cargo bench -p tollgate-service --bench decisions -- HOST:PORT calls N   # N calls, to count a server's instructions
+//! cargo bench -p tollgate-service --bench decisions                          # all servers that are here
+//! cargo bench -p tollgate-service --bench decisions -- HOST:PORT PID         # another server of the same protocol
+//! cargo bench -p tollgate-service --bench decisions -- RATE [HOST:PORT PID]  # so many calls per second, if they are answered in time
+//! cargo bench -p tollgate-service --bench decisions -- HOST:PORT calls N     # N calls, to count a server's instructions
+//! cargo bench -p tollgate-service --bench decisions -- memory                # of 1,000 rules, 100,000 values, and 10,000 calls that wait
 //! ```
 
 use std::convert::Infallible;
@@ -45,22 +45,27 @@ const TIME: Duration = Duration::from_secs(4);
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let own = |rate| runtime.block_on(measure_all(rate));
+    let other = |address: &str, pid: &str, rate| {
+        runtime.block_on(measure("other", address.parse().unwrap(), pid.parse().unwrap(), rate));
+    };
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", "floor"] => runtime.block_on(serve_floor()),
         ["serve", requests] => runtime.block_on(serve(requests)),
         ["memory"] => runtime.block_on(memory()),
         [address, "calls", count] => runtime.block_on(call(address.parse().unwrap(), count.parse().unwrap(), &["k"])),
-        [ref rate @ .., address, pid] if address.contains(':') => {
-            let rate = rate.first().map(|rate| rate.parse().unwrap());
-            runtime.block_on(measure("other", address.parse().unwrap(), pid.parse().unwrap(), rate));
-        }
-        ref rate => {
-            let rate = rate.first().map(|rate| rate.parse().unwrap());
-            for (name, kind) in [("floor", "floor"), ("granted", "1000000"), ("refused", "1")].repeat(3) {
-                let (child, address) = start(kind);
-                runtime.block_on(measure(name, address, child.0.id(), rate));
-            }
-        }
+        [] => own(None),
+        [rate] => own(Some(rate.parse().unwrap())),
+        [address, pid] => other(address, pid, None),
+        [rate, address, pid] => other(address, pid, Some(rate.parse().unwrap())),
+        _ => panic!("the head of this file says which arguments there are"),
+    }
+}
+
+async fn measure_all(rate: Option<f64>) {
+    for (name, kind) in [("floor", "floor"), ("granted", "1000000"), ("refused", "1")].repeat(3) {
+        let (child, address) = start(kind);
+        measure(name, address, child.0.id(), rate).await;
     }
 }
 
@@ -206,7 +211,7 @@ async fn call(address: SocketAddr, count: usize, keys: &[&str]) {
     calls.join_all().await;
 }
 
-/// Calls one after the other, or at a `rate` per second.
+/// Each caller calls again as soon as it has its answer, or all of them together make `rate` calls per second.
 async fn measure(name: &str, address: SocketAddr, pid: u32, rate: Option<f64>) {
     let mut calls = JoinSet::new();
     let (go_on, stop) = watch::channel(true);
@@ -235,7 +240,7 @@ async fn measure(name: &str, address: SocketAddr, pid: u32, rate: Option<f64>) {
     println!("{name:10} {per_call:6.2} us of CPU per decision, {rate:7.0}/s, p50 {median:?}, p99 {tail:?}");
 }
 
-/// If the calls come at a rate, the time of a late one counts from when it was due.
+/// If the calls come at a rate, the time of one counts from when it was due, if its caller had no answer to the last one then.
 async fn call_until(
     channel: Channel,
     seed: usize,
@@ -246,16 +251,14 @@ async fn call_until(
     let mut due = Instant::now() + every.unwrap_or_default().mul_f64(caller.random.f64());
     let mut times = Vec::new();
     while *stop.borrow() {
+        let mut late = Duration::ZERO;
         if let Some(every) = every {
-            let is_late = due < Instant::now();
+            late = due.elapsed();
             tokio::time::sleep_until(due.into()).await;
-            let began = if is_late { due } else { Instant::now() };
-            let (at, _) = caller.call("k").await;
-            times.push((at, at - began));
             due += every;
-        } else {
-            times.push(caller.call("k").await);
         }
+        let (at, time) = caller.call("k").await;
+        times.push((at, late + time));
     }
     times
 }

@@ -73,8 +73,8 @@ async fn classes_share_as_the_model_says() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// The store forgot a class while its nodes slept, and left tokens for nodes that came for them long after: of one token in 3 s,
-/// classes of three nodes got a quarter, and all of it went to one class.
+/// The store forgot a class while its nodes slept, and left tokens for nodes that came for them long after: most tokens were
+/// lost, and the rest went to one class.
 #[tokio::test(start_paused = true)]
 async fn classes_share_a_scarce_quota_while_their_nodes_sleep() {
     for (secs, count, callers) in [(1, 1, 3), (3, 3, 20), (20, 3, 20)] {

@@ -135,7 +135,6 @@ async fn callers_with_deadlines_have_what_one_call_for_each_claim_has() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// They had 27 % of the rate.
 #[tokio::test(start_paused = true)]
 async fn callers_with_deadlines_beside_patient_ones_waste_no_token() {
     let sparse = Sparse { nodes: 20, calls: 4.0, rate: 50, burst: 50, deadline: 50, batch: 20 };
