@@ -3,7 +3,6 @@
 use crate::bucket::{MOST_JOINED, Reason};
 use crate::overrides::BadOverride;
 use crate::proto::{Code, DescriptorStatus, HeaderValue, RateLimitResponse, Span};
-use std::fmt;
 use std::time::Duration;
 
 /// The most descriptors of a request.
@@ -28,35 +27,23 @@ impl Answer {
 }
 
 /// Why a request has no decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// The domain is empty.
+    #[error("the domain is empty: set `domain` in the proxy's rate limit settings")]
     NoDomain,
     /// There are no descriptors.
+    #[error("there are no descriptors: send at least one")]
     NoDescriptors,
     /// There are more than 1,000 descriptors.
+    #[error("{0} descriptors, the most is {MOST_DESCRIPTORS}: send fewer in one request")]
     TooManyDescriptors(usize),
     /// More than eight descriptors would wait together, or two of them for one limit of classes.
+    #[error("{0} descriptors of an `all_or_nothing` domain match limits, the most is {MOST_JOINED}: send fewer")]
     TooManyTogether(usize),
     /// The limit that the request brings along is not valid.
+    #[error(transparent)]
     Override(BadOverride),
-}
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoDomain => f.write_str("the domain is empty: set `domain` in the proxy's rate limit settings"),
-            Self::NoDescriptors => f.write_str("there are no descriptors: send at least one"),
-            Self::TooManyDescriptors(count) => {
-                write!(f, "{count} descriptors, the most is {MOST_DESCRIPTORS}: send fewer in one request")
-            }
-            Self::TooManyTogether(count) => write!(
-                f,
-                "{count} descriptors of a domain that is `all_or_nothing` match limits, the most is {MOST_JOINED}: send fewer"
-            ),
-            Self::Override(bad) => bad.fmt(f),
-        }
-    }
 }
 
 /// Returns the status of a descriptor that no limit holds back.

@@ -91,27 +91,14 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order of their numbers.
+    #[rustfmt::skip]
     pub const ALL: [Self; 7] = [
-        Self::OverLimit,
-        Self::TooLate,
-        Self::QueueFull,
-        Self::TooLarge,
-        Self::TooManyValues,
-        Self::StoreAway,
-        Self::Gone,
+        Self::OverLimit, Self::TooLate, Self::QueueFull, Self::TooLarge, Self::TooManyValues, Self::StoreAway, Self::Gone,
     ];
 
     /// Returns the reason as metrics and logs name it.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::OverLimit => "over_limit",
-            Self::TooLate => "too_late",
-            Self::QueueFull => "queue_full",
-            Self::TooLarge => "too_large",
-            Self::TooManyValues => "too_many_values",
-            Self::StoreAway => "store_away",
-            Self::Gone => "gone",
-        }
+        ["over_limit", "too_late", "queue_full", "too_large", "too_many_values", "store_away", "gone"][self as usize]
     }
 }
 
@@ -129,7 +116,10 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    const TOO_MANY_VALUES: Self = Self { reason: Reason::TooManyValues, left: 0, retry_after: None, limit: 0 };
+    /// Returns a refusal of which no more is known.
+    pub(crate) const fn because(reason: Reason) -> Self {
+        Self { reason, left: 0, retry_after: None, limit: 0 }
+    }
 
     fn of(refused: impl Into<Refused>) -> Self {
         let refused = refused.into();
@@ -162,19 +152,16 @@ impl Bucket {
     ///
     /// Returns a [`ConfigError`] if the numbers do not go together, or the levels are those of other limits.
     pub fn new(terms: &Terms, maker: &Maker, saved: Option<Saved>) -> Result<Self, ConfigError> {
-        let (mut keys, mut limiter_state) = (None, None);
-        match saved {
-            Some(Saved::Keys(state)) => keys = Some(state),
-            Some(Saved::Classes(state)) => limiter_state = Some(state),
-            None => {}
-        }
+        let (keys, limiter_state) = match saved {
+            Some(Saved::Keys(state)) => (Some(state), None),
+            Some(Saved::Classes(state)) => (None, Some(state)),
+            None => (None, None),
+        };
         let quotas = terms.limits.iter().map(|limit| limit.quota());
         Ok(match &terms.classes {
             None => {
-                let mut builder = quotas.fold(KeyedLimiter::builder(), |builder, quota| builder.quota(quota));
-                if let Some(most) = terms.max_waiting {
-                    builder = builder.max_waiting(most.into());
-                }
+                let builder = KeyedLimiter::builder().max_waiting(terms.most_waiting());
+                let mut builder = quotas.fold(builder, |builder, quota| builder.quota(quota));
                 if let Some(state) = keys {
                     builder = builder.restore(state, SystemTime::now());
                 }
@@ -185,10 +172,8 @@ impl Bucket {
                 Self::Keys(builder.clock(maker.clock.clone()).build()?)
             }
             Some(shares) => {
-                let mut builder = quotas.fold(Limiter::builder().classes(), |builder, quota| builder.quota(quota));
-                if let Some(most) = terms.max_waiting {
-                    builder = builder.max_waiting(most.into());
-                }
+                let builder = Limiter::builder().classes().max_waiting(terms.most_waiting());
+                let mut builder = quotas.fold(builder, |builder, quota| builder.quota(quota));
                 if let Some(state) = limiter_state {
                     builder = builder.restore(state, SystemTime::now());
                 }
@@ -210,14 +195,13 @@ impl Bucket {
     ///
     /// Returns the [`ConfigError`] of [`new`](Self::new).
     pub fn check(terms: &Terms) -> Result<(), ConfigError> {
-        if terms.refuses_all() || terms.limits.is_empty() {
+        if terms.refuses_all() || terms.is_unlimited() {
             return Ok(());
         }
         if terms.classes.is_some() {
             return Self::new(terms, &Maker::default(), None).map(drop);
         }
-        let quotas: Vec<_> = terms.limits.iter().map(|limit| limit.quota()).collect();
-        quotas.into_iter().fold(Quotas::default(), |quotas, quota| quotas.quota(quota)).check()
+        terms.limits.iter().fold(Quotas::default(), |quotas, limit| quotas.quota(limit.quota())).check()
     }
 
     /// Returns the levels, for [`new`](Self::new).
@@ -262,9 +246,10 @@ impl Bucket {
 
     /// Returns the limiter of one value, for [`charge_all`].
     pub fn limiter(&self, key: &[u8]) -> Result<AnyLimiter, Refusal> {
+        let too_many = Refusal::because(Reason::TooManyValues);
         match self {
-            Self::Keys(limiter) => limiter.limiter(key).map(AnyLimiter::from).map_err(|_| Refusal::TOO_MANY_VALUES),
-            Self::Shared(limiter) => limiter.limiter(key).map(AnyLimiter::from).map_err(|_| Refusal::TOO_MANY_VALUES),
+            Self::Keys(limiter) => limiter.limiter(key).map(AnyLimiter::from).map_err(|_| too_many),
+            Self::Shared(limiter) => limiter.limiter(key).map(AnyLimiter::from).map_err(|_| too_many),
             Self::Classes { .. } => Ok(self.class(key).clone().into()),
         }
     }
@@ -336,9 +321,7 @@ pub async fn charge_all(claims: &[(AnyLimiter, u64)], wait: Duration) -> Result<
         JoinError::Refused { limiter, error } => (limiter, Refusal::of(error)),
         JoinError::InDryRun { limiter }
         | JoinError::DistributedClasses { limiter }
-        | JoinError::Repeated { limiter } => {
-            (limiter.min(claims.len() - 1), Refusal { reason: Reason::TooLarge, left: 0, retry_after: None, limit: 0 })
-        }
-        _ => (0, Refusal { reason: Reason::Gone, left: 0, retry_after: None, limit: 0 }),
+        | JoinError::Repeated { limiter } => (limiter.min(claims.len() - 1), Refusal::because(Reason::TooLarge)),
+        _ => (0, Refusal::because(Reason::Gone)),
     })
 }

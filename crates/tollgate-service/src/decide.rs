@@ -2,7 +2,6 @@
 
 use crate::answer::{Answer, Invalid, MOST_DESCRIPTORS, fields, passing, span};
 use crate::bucket::{Reason, Refusal};
-use crate::found::{Found, cost};
 use crate::meter::{Meter, add};
 use crate::proto::{Code, CurrentLimit, Descriptor, DescriptorStatus, RateLimitRequest, RateLimitResponse};
 use crate::rule::Rule;
@@ -13,6 +12,18 @@ use crate::terms::{Limit, Outage, Refill};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The rule that a descriptor has found; `None` if there is none, or another rule replaces it.
+pub(crate) type Found<'r> = Option<Cow<'r, Arc<Rule>>>;
+
+/// More than any limit has. Counters of 64 bits have room for a billion such requests.
+const MOST_COST: u64 = 1 << 32;
+
+/// Returns how many tokens a descriptor takes.
+pub(crate) fn cost(request: &RateLimitRequest, descriptor: &Descriptor) -> u64 {
+    let hits = descriptor.hits_addend.map(|hits| hits.value.min(MOST_COST));
+    hits.unwrap_or_else(|| request.hits_addend.max(1).into())
+}
 
 impl Service {
     /// Decides on a request. It waits if the rules say so.
@@ -64,10 +75,10 @@ impl Service {
         let mut statuses = Vec::with_capacity(request.descriptors.len());
         if let [descriptor] = &*request.descriptors {
             let found = self.find(domain, request, descriptor)?;
-            statuses.push(self.charge(&found, descriptor, cost(request, descriptor), &mut tally));
+            statuses.push(self.charge(found.as_deref(), descriptor, cost(request, descriptor), &mut tally));
         } else {
             for (found, descriptor) in self.find_all(domain, request)?.iter().zip(&request.descriptors) {
-                statuses.push(self.charge(found, descriptor, cost(request, descriptor), &mut tally));
+                statuses.push(self.charge(found.as_deref(), descriptor, cost(request, descriptor), &mut tally));
             }
         }
         Ok(Some(self.answer(statuses, tally.refusal())))
@@ -89,15 +100,11 @@ impl Service {
     ) -> Result<Vec<Found<'r>>, Invalid> {
         let find = |descriptor| self.find(domain, request, descriptor);
         let mut found = request.descriptors.iter().map(find).collect::<Result<Vec<_>, _>>()?;
-        let replaced: Vec<String> =
-            found.iter().filter_map(Found::rule).flat_map(|rule| rule.terms.replaces.clone()).collect();
+        let replaced: Vec<String> = found.iter().flatten().flat_map(|rule| rule.terms.replaces.clone()).collect();
         if !replaced.is_empty() {
-            for found in &mut found {
-                // An unlimited rule has nothing to replace.
-                if matches!(found, Found::Limited(rule) if replaced.contains(&rule.terms.name)) {
-                    *found = Found::Nothing;
-                }
-            }
+            // An unlimited rule has nothing to replace.
+            let is_replaced = |rule: &Rule| !rule.terms.is_unlimited() && replaced.contains(&rule.terms.name);
+            found.iter_mut().for_each(|found| drop(found.take_if(|rule| is_replaced(rule))));
         }
         Ok(found)
     }
@@ -110,33 +117,26 @@ impl Service {
     ) -> Result<Found<'r>, Invalid> {
         if let Some(limit) = &descriptor.limit {
             let rule = self.overrides.rule(&request.domain, &descriptor.entries, limit, &self.meters);
-            return Ok(Found::Limited(Cow::Owned(rule.map_err(Invalid::Override)?)));
+            return Ok(Some(Cow::Owned(rule.map_err(Invalid::Override)?)));
         }
-        Ok(match Rules::find(domain, &descriptor.entries) {
-            None => Found::Nothing,
-            Some(rule) if rule.terms.limits.is_empty() => Found::Unlimited(Cow::Borrowed(rule)),
-            Some(rule) => Found::Limited(Cow::Borrowed(rule)),
-        })
+        Ok(Rules::find(domain, &descriptor.entries).map(Cow::Borrowed))
     }
 
     /// Charges one descriptor, whatever the others say.
     pub(crate) fn charge(
         &self,
-        found: &Found<'_>,
+        found: Option<&Arc<Rule>>,
         descriptor: &Descriptor,
         cost: u64,
         tally: &mut Tally,
     ) -> DescriptorStatus {
-        let rule = match found {
-            Found::Nothing => return passing(0),
-            Found::Unlimited(rule) => {
-                add(&rule.meter(&descriptor.entries, &self.meters).total_hits, cost);
-                return passing(u32::MAX);
-            }
-            Found::Limited(rule) => rule,
-        };
+        let Some(rule) = found else { return passing(0) };
+        if rule.terms.is_unlimited() {
+            add(&rule.meter(&descriptor.entries, &self.meters).total_hits, cost);
+            return passing(u32::MAX);
+        }
         let charged = if rule.terms.refuses_all() && cost > 0 {
-            Err(Refusal { reason: Reason::OverLimit, left: 0, retry_after: None, limit: 0 })
+            Err(Refusal::because(Reason::OverLimit))
         } else if rule.terms.refuses_all() {
             Ok(0)
         } else {

@@ -2,6 +2,7 @@
 
 use crate::proto::{RateLimitRequest, RateLimitResponse};
 use crate::service::Service;
+use crate::traces;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -68,7 +69,7 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let service = Arc::clone(&self.0);
         Box::pin(async move {
-            match service.decide(request.get_ref()).await {
+            match traces::decide(&service, request.get_ref(), request.metadata().as_ref()).await {
                 Ok(answer) => Ok(Response::new(answer.response)),
                 Err(invalid) => Err(Status::invalid_argument(invalid.to_string())),
             }

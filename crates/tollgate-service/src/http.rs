@@ -7,6 +7,7 @@ use crate::metrics;
 use crate::proto::{Code, DescriptorStatus, RateLimitRequest, Unit};
 use crate::proxied;
 use crate::service::Service;
+use crate::traces;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, RawQuery, State};
@@ -55,12 +56,12 @@ async fn write_metrics(State(shared): State<Shared>) -> Response {
 }
 
 /// A request as JSON, and the answer as JSON, as in the reference.
-async fn json(State(shared): State<Shared>, body: Bytes) -> Response {
+async fn json(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Response {
     let request: RateLimitRequest = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => return problem(StatusCode::BAD_REQUEST, "Not a request", &error.to_string()),
     };
-    match shared.service.decide(&request).await {
+    match traces::decide(&shared.service, &request, &headers).await {
         Err(invalid) => problem(StatusCode::BAD_REQUEST, "Not a request", &invalid.to_string()),
         Ok(answer) => {
             let status = if answer.passes() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
@@ -125,7 +126,8 @@ async fn check_domain(
     if descriptors.is_empty() {
         return StatusCode::OK.into_response();
     }
-    match shared.service.decide(&RateLimitRequest { domain: name, descriptors, hits_addend: 0 }).await {
+    let request = RateLimitRequest { domain: name, descriptors, hits_addend: 0 };
+    match traces::decide(&shared.service, &request, &headers).await {
         Ok(answer) => checked(&answer, refused),
         Err(invalid) => problem(StatusCode::BAD_REQUEST, "Not a request", &invalid.to_string()),
     }

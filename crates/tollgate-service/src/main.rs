@@ -21,6 +21,11 @@ use tollgate_service::service::Service;
 use tollgate_service::settings::Settings;
 use tollgate_service::state;
 use tollgate_service::store::SharedStore;
+#[cfg(feature = "otlp")]
+use tollgate_service::traces;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
 
 const USAGE: &str = "\
 tollgate-service [FILE|DIRECTORY]...         answers rate limit requests on ports 8081 (gRPC) and 8080 (HTTP)
@@ -87,9 +92,7 @@ fn main() -> ExitCode {
     }
 }
 
-type Read = (Vec<Arc<Source>>, Loaded);
-
-fn load(settings: &Settings, meters: &Meters) -> Result<Read, Vec<Problem>> {
+fn load(settings: &Settings, meters: &Meters) -> Result<(Vec<Arc<Source>>, Loaded), Vec<Problem>> {
     let sources = files::read(&settings.paths)?;
     let loaded = config::load(&sources, settings.options, meters)?;
     Ok((sources, loaded))
@@ -102,7 +105,7 @@ async fn run(
     meters: Arc<Meters>,
     mut demo: Option<Demo>,
 ) -> Result<(), String> {
-    start_logs(&settings);
+    start_logs(&settings)?;
     settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
     loaded.notes.iter().for_each(|note| tracing::info!("{}", note.line()));
     if sources.is_empty() {
@@ -152,19 +155,26 @@ async fn run(
         demo.start(http).await?;
     }
     ports.serve(Arc::clone(&service), health, ended, settings.drain).await;
+    #[cfg(feature = "otlp")]
+    traces::shut_down();
     match state_file {
         Some(path) => state::save(&path, &service).map(drop),
         None => Ok(()),
     }
 }
 
-fn start_logs(settings: &Settings) {
-    let logs = tracing_subscriber::fmt().with_max_level(settings.level).with_target(false).with_writer(std::io::stderr);
-    if settings.json_logs {
-        logs.json().flatten_event(true).init();
-    } else {
-        logs.with_ansi(false).init();
+fn start_logs(settings: &Settings) -> Result<(), String> {
+    let logs = fmt::layer().with_target(false).with_writer(std::io::stderr);
+    let logs = if settings.json_logs { logs.json().flatten_event(true).boxed() } else { logs.with_ansi(false).boxed() };
+    let logs = tracing_subscriber::registry().with(logs.with_filter(settings.level));
+    #[cfg(feature = "otlp")]
+    let logs = logs.with(if settings.traces { Some(traces::layer()?) } else { None });
+    #[cfg(not(feature = "otlp"))]
+    if settings.traces {
+        return Err("built without traces: build it with --features otlp, or unset TRACING_ENABLED and OTEL_*".into());
     }
+    logs.init();
+    Ok(())
 }
 
 fn fail(error: &str) -> ExitCode {

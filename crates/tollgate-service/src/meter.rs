@@ -52,6 +52,11 @@ pub fn add(counter: &AtomicU64, n: u64) {
     }
 }
 
+/// Reads a counter.
+pub fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
 /// All meters of a service. They outlive the rules, so that a reload resets no counter.
 #[derive(Debug, Default)]
 pub struct Meters {

@@ -1,11 +1,11 @@
 //! The metrics as OpenMetrics text. Those of the reference have its names.
 
 use crate::bucket::Reason;
-use crate::meter::{Meter, Name};
+use crate::meter::{Meter, Name, read};
 use crate::service::Service;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// A counter of the reference: its name, what it counts, and where it is. The names of counters in OpenMetrics end with
 /// `_total`, and these do not, so they are of the type `unknown`.
@@ -19,6 +19,9 @@ const KNOWN: [Known; 5] = [
     ("shadow_mode", "Tokens above the limit of a rule in shadow mode", |meter| &meter.shadow_mode),
 ];
 
+const ERROR: &str = "ratelimit_service_should_rate_limit_error";
+const PROBLEMS: &str = "tollgate_service_config_problems";
+
 /// Returns all metrics of a service.
 pub fn text(service: &Service) -> String {
     let mut text = Text(String::with_capacity(4_096));
@@ -31,27 +34,26 @@ pub fn text(service: &Service) -> String {
         }
     }
     let totals = &service.totals;
-    for (family, help, counter) in [
-        ("ratelimit_service_config_load_success", "Configurations that were loaded", &totals.loads),
-        ("ratelimit_service_config_load_error", "Configurations that were refused", &totals.load_errors),
-        ("ratelimit_service_global_shadow_mode", "Refused requests that passed by SHADOW_MODE", &totals.shadowed),
-        ("ratelimit_service_domain_not_found", "Requests to domains without rules", &totals.unknown_domains),
+    for (name, kind, help, counter) in [
+        ("ratelimit_service_config_load_success", "unknown", "Configurations that were loaded", &totals.loads),
+        ("ratelimit_service_config_load_error", "unknown", "Configurations that were refused", &totals.load_errors),
+        (
+            "ratelimit_service_global_shadow_mode",
+            "unknown",
+            "Refused requests that passed by SHADOW_MODE",
+            &totals.shadowed,
+        ),
+        ("ratelimit_service_domain_not_found", "unknown", "Requests to domains without rules", &totals.unknown_domains),
+        (ERROR, "unknown", "Requests without a decision", &totals.errors),
+        (PROBLEMS, "gauge", "Problems of the configuration on disk, which has no effect", &totals.problems),
+        ("tollgate_service_requests", "counter", "Requests that were decided", &totals.requests),
+        ("tollgate_service_store_away", "counter", "Descriptors for which the store was away", &totals.store_away),
     ] {
-        text.family(family, "unknown", help);
-        text.sample(family, "", read(counter));
+        text.family(name, kind, help);
+        let labels = if name == ERROR { "err_type=\"service_error\"" } else { "" };
+        let end = if kind == "counter" { "_total" } else { "" };
+        text.sample(&format!("{name}{end}"), labels, read(counter));
     }
-    text.family("ratelimit_service_should_rate_limit_error", "unknown", "Requests without a decision");
-    text.sample("ratelimit_service_should_rate_limit_error", "err_type=\"service_error\"", read(&totals.errors));
-    text.family(
-        "tollgate_service_config_problems",
-        "gauge",
-        "Problems of the configuration on disk, which has no effect",
-    );
-    text.sample("tollgate_service_config_problems", "", read(&totals.problems));
-    text.family("tollgate_service_requests", "counter", "Requests that were decided");
-    text.sample("tollgate_service_requests_total", "", read(&totals.requests));
-    text.family("tollgate_service_store_away", "counter", "Descriptors for which the store was away");
-    text.sample("tollgate_service_store_away_total", "", read(&totals.store_away));
     text.waits(&meters);
     text.gauges(service);
     text.0.push_str("# EOF\n");
@@ -114,10 +116,6 @@ impl Text {
             self.sample("tollgate_service_values", labels, values);
         }
     }
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }
 
 /// The domain, and the levels of a rule as `key1`, `key2` and so on.

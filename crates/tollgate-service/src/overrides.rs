@@ -26,25 +26,14 @@ struct Id {
 }
 
 /// Why a request cannot bring its limit along.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadOverride {
     /// The unit is unknown.
+    #[error("the limit of a descriptor has the unit {0}, which is none: send 1 to 7")]
     Unit(i32),
     /// There are too many limits already.
+    #[error("requests bring {MOST} different limits along, and this one is new: configure it")]
     TooMany,
-}
-
-impl std::fmt::Display for BadOverride {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unit(number) => {
-                write!(f, "the limit of a descriptor has the unit {number}, which is none: send 1 to 7")
-            }
-            Self::TooMany => {
-                write!(f, "requests bring {MOST} different limits along, and this one is new: configure it")
-            }
-        }
-    }
 }
 
 impl Overrides {

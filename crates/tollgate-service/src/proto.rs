@@ -199,29 +199,24 @@ impl Unit {
 
     /// Returns the length of the unit in seconds; 0 for none.
     pub const fn seconds(self) -> u64 {
-        match self {
-            Self::Unknown => 0,
-            Self::Second => 1,
-            Self::Minute => 60,
-            Self::Hour => 3_600,
-            Self::Day => 86_400,
-            Self::Week => 7 * 86_400,
-            Self::Month => 30 * 86_400,
-            Self::Year => 365 * 86_400,
-        }
+        self.name_and_seconds().1
     }
 
     /// Returns the name of the unit in a configuration file; empty for none.
     pub const fn name(self) -> &'static str {
+        self.name_and_seconds().0
+    }
+
+    const fn name_and_seconds(self) -> (&'static str, u64) {
         match self {
-            Self::Unknown => "",
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
+            Self::Unknown => ("", 0),
+            Self::Second => ("second", 1),
+            Self::Minute => ("minute", 60),
+            Self::Hour => ("hour", 3_600),
+            Self::Day => ("day", 86_400),
+            Self::Week => ("week", 7 * 86_400),
+            Self::Month => ("month", 30 * 86_400),
+            Self::Year => ("year", 365 * 86_400),
         }
     }
 }

@@ -37,8 +37,8 @@ pub struct Rule {
     pub terms: Terms,
     /// Where the file has it.
     pub place: Place,
-    /// What requests count under, if no level names its value.
-    meter: Arc<Meter>,
+    /// What requests count under. If a level names its value, they count under others [within](Meter::within) it.
+    pub meter: Arc<Meter>,
     is_dynamic: bool,
     open: Vec<usize>,
     bucket: OnceLock<Arc<Bucket>>,
@@ -101,11 +101,6 @@ impl Rule {
             return Cow::Borrowed(&self.meter);
         }
         Cow::Owned(meters.get_dynamic(&self.metric_name(Some(entries)), &self.meter))
-    }
-
-    /// Returns the meter of the whole rule. If a level names its value, requests count under others [within](Meter::within) it.
-    pub fn own_meter(&self) -> &Arc<Meter> {
-        &self.meter
     }
 
     /// Returns the limiter. The first request makes it: a file may have many rules that no request matches.

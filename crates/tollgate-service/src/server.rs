@@ -16,6 +16,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 use tonic_health::server::health_reporter;
+use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 /// The most streams of one connection. Envoy has a connection for each of its threads, and requests that wait are streams.
 const MOST_STREAMS: u32 = 10_000;
@@ -49,14 +50,15 @@ impl Ports {
     }
 
     /// Serves until `end` is true, and then until all requests have ended, at most for `drain`.
-    pub async fn serve(self, service: Arc<Service>, health: Health, mut end: watch::Receiver<bool>, drain: Duration) {
+    pub async fn serve(self, service: Arc<Service>, health: Health, end: watch::Receiver<bool>, drain: Duration) {
         let (reporter, health_server) = health_reporter();
         let follow = follow_health(reporter, health.clone());
         let ended = |mut end: watch::Receiver<bool>| async move {
             // An error is an end too: the sender is gone.
             let _ = end.wait_for(|is_end| *is_end).await;
         };
-        let services = GrpcServer::new(Arc::clone(&service), Routes::new(health_server));
+        let others = Routes::new(health_server).add_service(schema());
+        let services = GrpcServer::new(Arc::clone(&service), others);
         let incoming = TcpIncoming::from(self.grpc).with_nodelay(Some(true));
         let grpc = Server::builder()
             .max_concurrent_streams(MOST_STREAMS)
@@ -79,7 +81,7 @@ impl Ports {
             }
         };
         let too_late = async {
-            let _ = end.wait_for(|is_end| *is_end).await;
+            ended(end).await;
             tokio::time::sleep(drain).await;
         };
         tokio::select! {
@@ -88,6 +90,14 @@ impl Ports {
             () = follow => {}
         }
     }
+}
+
+/// Tells clients such as `grpcurl` which services and messages there are.
+fn schema() -> ServerReflectionServer<impl ServerReflection> {
+    let builder = tonic_reflection::server::Builder::configure();
+    let builder = builder.register_encoded_file_descriptor_set(include_bytes!("proto.bin"));
+    let builder = builder.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+    builder.build_v1().expect("a test reads the schema")
 }
 
 /// Tells clients of `grpc.health.v1` what the HTTP port says, within a second. It never ends.

@@ -37,6 +37,8 @@ pub struct Settings {
     pub store: Option<String>,
     /// What is logged.
     pub level: LevelFilter,
+    /// Whether decisions are exported as spans.
+    pub traces: bool,
     /// Whether logs are JSON.
     pub json_logs: bool,
     /// What the operator should know: settings of the reference that mean nothing here.
@@ -56,12 +58,11 @@ const REFUSED: [(&str, &[&str], &str); 7] = [
 ];
 
 /// Settings of the reference that have no effect here.
-const WITHOUT_EFFECT: [(&str, &str); 5] = [
+const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("REDIS_PERSECOND_URL", "all limits are in the store of REDIS_URL"),
     ("USE_STATSD", "metrics are at /metrics of the HTTP port"),
     ("USE_DOG_STATSD", "metrics are at /metrics of the HTTP port"),
     ("RESPONSE_DYNAMIC_METADATA", "answers have no metadata"),
-    ("TRACING_ENABLED", "traces are not exported"),
 ];
 
 impl Settings {
@@ -79,6 +80,7 @@ impl Settings {
         }
         let is_set = |name: &str| env.text(name).is_some_and(|value| value != "false");
         let notes = WITHOUT_EFFECT.iter().filter(|(name, _)| is_set(name));
+        let traces = ["TRACING_ENABLED", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
         let headers = ["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"];
         let names = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"];
         let fields = [0, 1, 2].map(|index| env.text(headers[index]).unwrap_or_else(|| names[index].to_owned()));
@@ -106,6 +108,7 @@ impl Settings {
             most_values: env.parsed("MAX_VALUES", "a number from 1", |most| *most > 0, DEFAULT_VALUES)?,
             store,
             level: env.level()?,
+            traces: traces.into_iter().any(is_set),
             json_logs: env.text("LOG_FORMAT").is_some_and(|format| format.eq_ignore_ascii_case("json")),
             notes: notes.map(|(name, text)| format!("{name} has no effect: {text}")).collect(),
         })

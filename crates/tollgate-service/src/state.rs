@@ -1,6 +1,6 @@
 //! Levels that survive a restart, in a file.
 
-use crate::bucket::{Bucket, Saved};
+use crate::bucket::Saved;
 use crate::rule::Level;
 use crate::service::Service;
 use serde::{Deserialize, Serialize};
@@ -25,12 +25,11 @@ struct SavedRule {
 /// Returns one line that names the file.
 pub fn save(path: &Path, service: &Service) -> Result<usize, String> {
     let rules = service.rules.load_full();
-    let saved = |bucket: &Bucket| bucket.save().ok();
     let saved: Vec<SavedRule> = rules
         .all
         .iter()
         .filter_map(|rule| {
-            let bucket = saved(rule.made_bucket()?)?;
+            let bucket = rule.made_bucket()?.save().ok()?;
             Some(SavedRule { domain: rule.domain.to_string(), levels: rule.levels.clone(), bucket })
         })
         .collect();

@@ -141,10 +141,7 @@ fn build(
 ) -> Result<DistributedKeyedLimiter<Key>, ConfigError> {
     let builder = DistributedKeyedLimiter::builder_by(stores, move |key: &Key| name(&prefix, key.borrow()));
     let builder = builder.quota(terms.limits[0].shared_quota()).max_keys(most_values);
-    match terms.max_waiting {
-        Some(most) => builder.max_waiting(most.into()).build(),
-        None => builder.build(),
-    }
+    builder.max_waiting(terms.most_waiting()).build()
 }
 
 fn encode(name: &mut String, bytes: &[u8]) {

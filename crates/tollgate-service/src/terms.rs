@@ -86,6 +86,16 @@ pub struct Classes {
 }
 
 impl Terms {
+    /// Returns true if the rule counts and has no limit.
+    pub fn is_unlimited(&self) -> bool {
+        self.limits.is_empty()
+    }
+
+    /// Returns how many requests of one value wait at most.
+    pub fn most_waiting(&self) -> u64 {
+        self.max_waiting.map_or(u64::MAX, u64::from)
+    }
+
     /// Returns true if no request with a cost ever passes.
     pub fn refuses_all(&self) -> bool {
         self.limits.iter().any(|limit| limit.requests == 0)

@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, Invalid, passing};
 use crate::bucket::{MOST_JOINED, Reason, Refusal, charge_all};
-use crate::found::{Found, cost};
+use crate::decide::cost;
 use crate::meter::add;
 use crate::proto::{Code, Descriptor, DescriptorStatus, RateLimitRequest};
 use crate::rule::Rule;
@@ -25,18 +25,23 @@ impl Service {
         let mut tally = Tally::default();
         let mut statuses = Vec::with_capacity(found.len());
         let mut claims: Vec<Claim<'_>> = Vec::new();
+        // Descriptors with one bucket have one claim.
+        let mut claim_of = Vec::new();
         for (index, (found, descriptor)) in found.iter().zip(&request.descriptors).enumerate() {
             let cost = cost(request, descriptor);
-            match found {
-                Found::Limited(rule) if domain.all_or_nothing && !rule.terms.shadow && !rule.terms.refuses_all() => {
+            let is_limited = |rule: &Rule| !rule.terms.is_unlimited() && !rule.terms.refuses_all();
+            match found.as_deref().filter(|rule| is_limited(rule)) {
+                Some(rule) if domain.all_or_nothing && !rule.terms.shadow => {
                     let key = rule.key(&descriptor.entries);
-                    match claims.iter_mut().find(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key) {
-                        Some(claim) => claim.cost = claim.cost.saturating_add(cost),
+                    let known = claims.iter().position(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key);
+                    match known {
+                        Some(number) => claims[number].cost = claims[number].cost.saturating_add(cost),
                         None => claims.push(Claim { rule, key, cost, index }),
                     }
+                    claim_of.push((index, known.unwrap_or(claims.len() - 1)));
                     statuses.push(passing(0));
                 }
-                Found::Limited(rule) if self.maker.store.is_some() && !rule.terms.refuses_all() => {
+                Some(rule) if self.maker.store.is_some() => {
                     let key = rule.key(&descriptor.entries);
                     let (wait, began) = (rule.terms.wait.unwrap_or_default(), self.maker.now());
                     let charged = rule.bucket(&self.maker).charge(&key, cost, wait).await;
@@ -48,7 +53,7 @@ impl Service {
                     statuses.push(self.charged(rule, descriptor, cost, charged, &mut tally));
                 }
                 // These take no token that another rule's refusal would have to give back.
-                _ => statuses.push(self.charge(found, descriptor, cost, &mut tally)),
+                _ => statuses.push(self.charge(found.as_deref(), descriptor, cost, &mut tally)),
             }
         }
         if claims.len() > MOST_JOINED {
@@ -62,14 +67,8 @@ impl Service {
             let is_granted = was_charged && refused.is_none();
             statuses[claim.index] = self.status_together(claim, descriptor, refusal, is_granted, &mut tally);
         }
-        // Descriptors with one bucket have one answer.
-        for (index, found) in found.iter().enumerate() {
-            if let Found::Limited(rule) = found {
-                let key = rule.key(&request.descriptors[index].entries);
-                if let Some(claim) = claims.iter().find(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key) {
-                    statuses[index] = statuses[claim.index].clone();
-                }
-            }
+        for (index, number) in claim_of {
+            statuses[index] = statuses[claims[number].index].clone();
         }
         Ok(self.answer(statuses, tally.refusal()))
     }

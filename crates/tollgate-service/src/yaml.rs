@@ -57,16 +57,9 @@ impl Node {
 ///
 /// # Errors
 ///
-/// Returns a [`Problem`] if the file is not valid YAML, is larger than 32 MiB, has more than 2,000,000 values, or nests
-/// deeper than 80 levels. Values that an alias repeats count each time.
+/// Returns a [`Problem`] if the file is not valid YAML, has more than 2,000,000 values, or nests deeper than 80 levels.
+/// Values that an alias repeats count each time.
 pub fn read(source: &Arc<Source>) -> Result<Vec<Node>, Problem> {
-    if source.text.len() > MOST_BYTES {
-        return Err(Problem::nowhere(format!(
-            "{} is {} bytes long, the most is {MOST_BYTES}: split it into several files",
-            source.name,
-            source.text.len()
-        )));
-    }
     let mut builder = Builder { source, open: Vec::new(), documents: Vec::new(), anchors: HashMap::new(), nodes: 0 };
     for event in Parser::new_from_str(&source.text) {
         let (event, span) = event.map_err(|error| {

@@ -2,6 +2,7 @@
 
 use super::history::{Counts, History, Row};
 use crate::bucket::Reason;
+use crate::meter::read;
 use crate::problem::Problem;
 use crate::rule::Rule;
 use crate::service::Service;
@@ -10,7 +11,6 @@ use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The most rules that are shown: those with the most refusals.
@@ -67,8 +67,8 @@ pub fn answer(
         "configuration_more": problems.len().saturating_sub(MOST_PROBLEMS),
         // In this minute and the one before.
         "store_away": history.total.sum(2).store_away,
-        "errors": totals.errors.load(Ordering::Relaxed),
-        "unknown_domains": totals.unknown_domains.load(Ordering::Relaxed),
+        "errors": read(&totals.errors),
+        "unknown_domains": read(&totals.unknown_domains),
         "passed": total.iter().map(|minute| minute.granted).collect::<Vec<_>>(),
         "refused": total.iter().map(Counts::refusals).collect::<Vec<_>>(),
         "waiting": waiting,
@@ -85,10 +85,10 @@ pub fn answer(
 fn shown<'s>(rules: impl Iterator<Item = &'s Arc<Rule>>, history: &'s History) -> Vec<Shown<'s>> {
     let mut seen = HashSet::new();
     // Rules whose names read alike count as one.
-    let rows = rules.filter(|rule| seen.insert(Arc::as_ptr(rule.own_meter())));
+    let rows = rules.filter(|rule| seen.insert(Arc::as_ptr(&rule.meter)));
     let mut shown: Vec<_> = rows
         .filter_map(|rule| {
-            let row = history.row(rule.own_meter())?;
+            let row = history.row(&rule.meter)?;
             let (recent, hour) = (row.sum(RECENT), row.sum(usize::MAX));
             let (values, waiting) = rule.made_bucket().map_or((0, 0), |bucket| bucket.counts());
             Some(Shown { rule, row, recent, hour, values, waiting })

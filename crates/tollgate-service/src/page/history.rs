@@ -1,11 +1,10 @@
 //! The last hour: a ring of sixty minutes for each rule that was asked for.
 
 use crate::bucket::Reason;
-use crate::meter::Meter;
+use crate::meter::{Meter, read};
 use crate::service::Service;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The minutes that are kept.
 pub const MINUTES: usize = 60;
@@ -145,8 +144,4 @@ impl History {
 
 fn address(meter: &Arc<Meter>) -> usize {
     Arc::as_ptr(meter) as usize
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }

@@ -19,7 +19,10 @@ mod process;
 mod proxies;
 mod reference;
 mod reloading;
+mod schema;
 mod settings;
 #[cfg(all(feature = "redis", feature = "postgres"))]
 mod stores;
+#[cfg(feature = "otlp")]
+mod traces;
 mod waiting;

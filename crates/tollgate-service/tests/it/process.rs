@@ -9,17 +9,17 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 use tokio::time::sleep;
 
-fn program() -> Command {
+pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate-service"));
     command.env_clear().env("GRPC_PORT", "0").env("PORT", "0").env("HOST", "127.0.0.1").env("GRPC_HOST", "127.0.0.1");
     command
 }
 
 /// A file of its own, which is removed in the end.
-struct File(PathBuf);
+pub struct File(pub PathBuf);
 
 impl File {
-    fn new(name: &str, text: &str) -> Self {
+    pub fn new(name: &str, text: &str) -> Self {
         let path = std::env::temp_dir().join(format!("tollgate-service-{}-{name}", std::process::id()));
         fs::write(&path, text).unwrap();
         Self(path)
@@ -80,7 +80,7 @@ fn what_cannot_start_says_why_in_one_line() {
 }
 
 /// A program that runs, and ends with the test.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -90,7 +90,7 @@ impl Drop for Running {
 }
 
 /// Starts the program, and returns its HTTP address.
-fn start(command: &mut Command) -> (Running, String) {
+pub fn start(command: &mut Command) -> (Running, String) {
     let mut child = Running(command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap());
     let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
     let address = lines.find_map(|line| Some(line.unwrap().split_once("HTTP on ")?.1.trim().to_owned()));
