@@ -1,0 +1,77 @@
+use super::*;
+
+const MOST: u64 = 64;
+
+/// A stride that was consumed whole, `times` times, at a token per 100 ns.
+fn grown(times: u32) -> Stride {
+    let mut stride = Stride::new(0);
+    for _ in 0..times {
+        let consumed = stride.tokens.max(1);
+        stride.adapt(stride.tail + consumed, stride.now + 100 * consumed, MOST);
+    }
+    stride
+}
+
+#[test]
+fn the_stride_doubles_while_whole_strides_are_consumed_fast_up_to_its_limit() {
+    let tokens: Vec<u64> = (0..9).map(|times| grown(times).tokens).collect();
+    assert_eq!(tokens, [0, 1, 2, 4, 8, 16, 32, 64, 64]);
+}
+
+#[test]
+fn slow_calls_and_a_clock_that_stands_still_reset_the_stride() {
+    let mut slow = grown(5);
+    slow.adapt(slow.tail + 16, slow.now + 16_001, MOST);
+    assert_eq!(slow.tokens, 0, "less than a token per microsecond");
+    let mut just = grown(5);
+    just.adapt(just.tail + 16, just.now + 16_000, MOST);
+    assert_eq!(just.tokens, 32);
+    let mut still = grown(5);
+    still.adapt(still.tail + 16, still.now, MOST);
+    assert_eq!(still.tokens, 0);
+}
+
+#[test]
+fn the_second_of_two_callers_at_the_end_of_a_stride_keeps_the_stride() {
+    let mut stride = grown(5);
+    stride.adapt(stride.tail + 1, stride.now + 50, MOST);
+    assert_eq!(stride.tokens, 16, "not a whole stride, but at the same pace");
+}
+
+#[test]
+fn an_older_reading_that_arrives_late_changes_nothing() {
+    let mut stride = grown(5);
+    let (tail, now) = (stride.tail, stride.now);
+    stride.adapt(tail + 1, now - 1, MOST);
+    assert_eq!((stride.tokens, stride.tail, stride.now), (16, tail, now));
+}
+
+#[test]
+fn the_same_reading_twice_changes_nothing() {
+    let mut stride = grown(5);
+    stride.adapt(stride.tail, stride.now, MOST);
+    assert_eq!(stride.tokens, 16);
+}
+
+#[test]
+fn retracted_tokens_do_not_count_as_consumed() {
+    let mut slow = grown(5);
+    slow.shift(1_000);
+    slow.adapt(slow.tail + 16, slow.now + 16_001, MOST);
+    assert_eq!(slow.tokens, 0);
+    let mut shifted = Stride::new(0);
+    shifted.shift(1_000);
+    shifted.adapt(1_001, 100_000, MOST);
+    assert_eq!(shifted.tokens, 0, "one token in 100 microseconds");
+}
+
+#[test]
+fn a_fixed_stride_does_not_adapt() {
+    let mut stride = Stride::new(0);
+    stride.fix(7);
+    stride.shorten(3);
+    for (tail, now) in [(0, 0), (1, 1_000_000), (9, 1_000_001), (9, 5)] {
+        stride.adapt(tail, now, MOST);
+        assert_eq!(stride.tokens, 7);
+    }
+}
