@@ -8,7 +8,7 @@
 //! * **What is saved**: for each quota its level, to the fraction of a token, or its debt; pauses; and the quotas. The
 //!   waiters and the grants in flight end with the process, and so do counters and the state of classes.
 //! * **The time between** refills the buckets by the wall clock, up to the burst. If the clock has stepped back, or
-//!   forward by more than 366 days, nothing is refilled.
+//!   forward by more than 366 days, nothing is refilled. For the periods of a calendar the limiter's clock counts.
 //! * **The rate law holds** over saving, the time between and restoring: the restored limiter never grants more than
 //!   the saved one would have. Grants made after the state was saved are not in it, so save when no more are made, and
 //!   restore a state once.

@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 impl Builder {
     /// Continues from `state`, when the wall clock shows `wall_clock`: the buckets are as full as when the state was
-    /// saved, plus what the time between has refilled; see [`state`](crate::state). Manual quotas gain nothing.
+    /// saved, plus what the time between has refilled; see [`state`](crate::state). Manual quotas gain nothing. Whether a
+    /// calendar quota has begun a new period is asked of the limiter's clock, not of `wall_clock`.
     ///
     /// [`build`](Self::build) then fails with a [`StateError`](crate::state::StateError) if the state has another
     /// version or an impossible value, or if the quotas are not those of the state, in the same order, unless the state
