@@ -34,6 +34,7 @@ mod sizes;
 mod view;
 
 pub(super) use choose::MARGIN;
+use sizes::SHARE;
 pub(crate) use view::{Plan, SentAway, View, Wanted};
 
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
@@ -89,8 +90,10 @@ pub(crate) struct RefillPlanner {
     pub(crate) sent_away: Option<SentAway>,
     /// The number of the first claim of the last request.
     pub(crate) asked_for: u64,
-    /// How many tokens the last answer left in the store for others.
+    /// How many tokens the last answer left in the store for others. Of a calendar quota, claims that lack more are refused
+    /// until `used_up.0`, without another request: they wait until `used_up.1`, unless other nodes return tokens.
     left: u64,
+    used_up: (u64, u64),
     /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
     /// denied.
     short: bool,
@@ -144,6 +147,7 @@ impl RefillPlanner {
             sent_away: None,
             asked_for: 0,
             left: 0,
+            used_up: (0, 0),
             short: false,
             vain: false,
             is_asking: false,
@@ -229,8 +233,7 @@ impl RefillPlanner {
         self.is_asking = false;
         self.conflict = None;
         if let Some(newer) = answer.terms {
-            // Without the calendar, the node goes by the period of the store.
-            self.terms = newer.kept(0, 0);
+            self.terms = self.terms.followed_by(newer);
         }
         self.allowance = answer.allowance;
         // Subtract a 64th, so that the clocks of node and server may run at slightly different speeds.
@@ -258,7 +261,7 @@ impl RefillPlanner {
     /// Records when to ask again, if the answer gave nothing to waiters.
     fn note_wait(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64) {
         let was_placed = std::mem::take(&mut self.placed);
-        self.sent_away = None;
+        (self.sent_away, self.used_up) = (None, (0, 0));
         if ask.want == 0 || answer.now + answer.promised > 0 || answer.terms.is_some() {
             if ask.want > 0 || was_placed {
                 (self.retry_at, self.in_vain_since) = (0, None);
@@ -271,6 +274,9 @@ impl RefillPlanner {
             self.retry_at = now.saturating_add(sleep.min(SLEEP.max(ask.age.saturating_mul(500))));
         }
         self.placed = answer.wait <= ask.useful;
+        if self.terms.is_calendar() {
+            self.used_up = (now.saturating_add(SHARE), now.saturating_add(answer.wait.saturating_mul(1_000)));
+        }
     }
 
     /// For how long waiters have got nothing.
@@ -319,6 +325,10 @@ impl RefillPlanner {
     /// The instant before which this node cannot have `tokens` more than it was promised, even if the store has a whole burst
     /// for it.
     pub(crate) fn not_before(&self, tokens: u64, now: u64) -> Option<u64> {
+        let (believed_until, period_ends) = self.used_up;
+        if now < believed_until && tokens > self.left {
+            return Some(period_ends);
+        }
         let minted = u128::from(tokens.checked_sub(self.terms.burst)?.checked_sub(1)?);
         if self.terms.is_calendar() {
             return Some(now); // its periods may be shorter than others

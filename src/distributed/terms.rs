@@ -172,6 +172,14 @@ impl QuotaTerms {
         Self { begins, ends, calendar: None, ..self }
     }
 
+    /// The terms of a node with these ones, once it is told `newer` ones. It knows their calendar if that is its own, and else
+    /// goes by the period of the store.
+    #[must_use]
+    pub(super) fn followed_by(self, newer: Self) -> Self {
+        let calendar = self.calendar.filter(|_| newer.kind == self.kind);
+        Self { calendar, ..newer.kept(0, 0) }
+    }
+
     /// The quota, with the rate per second, minute, hour or day, if the period divides one of these.
     pub(crate) fn quota(&self) -> Quota {
         let scale = |unit: u64| {

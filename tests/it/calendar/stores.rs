@@ -150,6 +150,43 @@ async fn a_node_with_the_older_quota_that_comes_first_in_a_period_has_no_outage(
     }
 }
 
+/// The amounts differ, and not the calendar, which both nodes know.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_an_older_amount_of_the_same_calendar_goes_on_alone() {
+    let store = MemoryStore::new();
+    let [old, new] =
+        [(0, 4), (1, 10)].map(|(version, amount)| node(store.clone().quota_version(version), ten_seconds(amount)));
+    old.wait(4).await.unwrap();
+    assert!(new.wait(1).within(Duration::from_secs(1)).await.is_err());
+    drop(new);
+    for cost in [1, 9, 10] {
+        timeout(Duration::from_secs(11), old.wait(cost)).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_come_in_a_used_up_period_share_an_answer() {
+    let store = MemoryStore::new();
+    let [one, two] = [(); 2].map(|()| node(store.clone(), ten_seconds(10)));
+    let begun = Instant::now();
+    two.wait(9).await.unwrap();
+    let call = async |cost| one.consume(cost).within(Duration::from_secs(1)).await.map(Grant::forget);
+    let asks = store.asks();
+    for _ in 0..1_000 {
+        let Err(ConsumeError::TooLate { estimate, .. }) = call(2).await else { panic!("one token is left") };
+        assert!(estimate > Duration::from_secs(7) && estimate <= Duration::from_secs(10), "{estimate:?}");
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(store.asks() <= asks + 24, "{} requests", store.asks() - asks);
+    // The other node asks for the last token, does not use it, and returns it: an answer is believed for a tenth of a second.
+    assert!(two.try_acquire(1).is_err());
+    sleep(Duration::from_millis(10)).await;
+    while call(1).await.is_err() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn callers_of_all_nodes_wait_for_the_period_of_the_store() {
     let store = MemoryStore::new();
