@@ -197,6 +197,10 @@ impl StoreCounters {
         let owed = if answer.remaining > 0 { 0 } else { answer.queued_before + answer.promised };
         let lease = Lease::new(0, Pace::of(&terms, answer.phase), owed, 1);
         let wait = if answer.remaining > 0 { 0 } else { lease.instant(1).unwrap_or(u64::MAX) };
+        // The phase of a period of a calendar begins when no more is left of it than of others.
+        let is_longer = wait > 0 && terms.is_calendar() && answer.phase == 0;
+        let rest = if is_longer { terms.ends.saturating_sub(self.clock()) * 1_000 } else { 0 };
+        let wait = wait.max(rest);
         let next_at = at.checked_add(Duration::from_nanos(wait)).unwrap_or(at);
         let (answer, version) = (answer.clone(), terms.version());
         let level = if owed > 0 { -(owed as i64) } else { answer.remaining as i64 };

@@ -15,7 +15,8 @@ use crate::error::ConfigError;
 /// and a machine that was suspended, within a minute. A period never begins twice: if the clock is set back over the
 /// beginning of a period, that period goes on.
 ///
-/// Of a distributed limiter, it is the store's clock that counts, and periods have at least a second.
+/// Of a distributed limiter, it is the store's clock that counts, and periods have at least a second. A store that was not
+/// asked for an hour beyond a period has forgotten the quota, and begins with its [`initial`](Self::initial) tokens.
 ///
 /// Which instants these are is decided by the [`jiff`](https://docs.rs/jiff) crate, by the system's database of time zones.
 ///

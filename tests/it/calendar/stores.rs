@@ -165,6 +165,15 @@ async fn a_node_with_an_older_amount_of_the_same_calendar_goes_on_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_token_of_a_long_month_comes_when_it_ends() {
+    let store = MemoryStore::new();
+    let begins = "2026-01-01T00:00Z".parse::<jiff::Timestamp>().unwrap();
+    store.step_clock(begins.as_microsecond() + 3_600 * SECOND);
+    node(store.clone(), Quota::per_calendar_month(1)).wait(1).await.unwrap();
+    assert_eq!(store.snapshot().next_token.as_secs().div_ceil(3_600), 31 * 24 - 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn callers_that_come_in_a_used_up_period_share_an_answer() {
     let store = MemoryStore::new();
     let [one, two] = [(); 2].map(|()| node(store.clone(), ten_seconds(10)));
