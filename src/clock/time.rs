@@ -39,6 +39,12 @@ impl Chosen {
         let identity = manual.unwrap_or_else(|| Arc::as_ptr(&clock).addr());
         Self { clock, is_manual, identity }
     }
+
+    // Not inlined into every call, most of which read tokio's clock.
+    #[inline(never)]
+    fn nanos_since(&self, base: Duration) -> u64 {
+        self.clock.nanos_since(base)
+    }
 }
 
 impl Time {
@@ -89,7 +95,7 @@ impl Time {
     pub(crate) fn now(&self) -> u64 {
         match self {
             Self::Tokio { base } => nanos_between(*base, Instant::now()),
-            Self::Other { chosen, base } => chosen.clock.nanos_since(*base),
+            Self::Other { chosen, base } => chosen.nanos_since(*base),
         }
     }
 
@@ -170,8 +176,7 @@ pub(crate) fn nanos_of_wall(wall: SystemTime) -> u64 {
 /// Converts to nanoseconds in 64 bits, which last for 584 years.
 #[inline]
 pub(crate) fn whole_nanos(duration: Duration) -> u64 {
-    let (secs, nanos) = (duration.as_secs(), u64::from(duration.subsec_nanos()));
-    secs.checked_mul(1_000_000_000).and_then(|whole| whole.checked_add(nanos)).unwrap_or(u64::MAX)
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// 0 if `now` is before `base`.

@@ -4,7 +4,7 @@
 //! the guarantees of that type. While it waits there, it holds that entry.
 
 use super::ToKey;
-use super::grant::{Granted, KeyedGrant, OwnedKeyedGrant};
+use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
 use super::key_ref::{Form, KeyRef, MapRef, Owned};
 use super::map::{Arrival, Map, Taken};
 use super::top::Rank;
@@ -21,6 +21,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+/// A grant, and the key that the claim held.
+type Granted<M, F> = (Pass<M>, F);
 
 /// A claim on `cost` tokens of a key.
 #[pin_project(PinnedDrop)]
@@ -111,8 +114,8 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
         let (map, key) = (key_ref.map.map(), key_ref.key.form());
         *hash = map.hash(key);
         let left = map.claim_at_once(key, *hash, cost)?;
-        let key_ref = slot.take().expect("the key is present: it was just used");
-        Ok(Granted::new(key_ref, *hash, cost, Taken { left, live: None }))
+        let KeyRef { map, key } = slot.take().expect("the key is present: it was just used");
+        Ok((Pass::new(map, *hash, cost, Taken { left, live: None }), key))
     }
 
     /// The rest of [`poll`](Self::poll). If `is_tried`, the fast path was tried, and found no tokens but this live
@@ -156,8 +159,8 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
             match map.arrive(key, hash, cost, this.allowed.nanos(), live) {
                 Ok(Arrival::Wait(live)) => this.stage.set(Stage::queued(live, cost, *this.allowed)),
                 Ok(Arrival::Taken(taken)) => {
-                    let key_ref = this.key_ref.take().expect("the key is present: it was just used");
-                    return Poll::Ready(Ok(Granted::new(key_ref, hash, cost, taken)));
+                    let KeyRef { map, key } = this.key_ref.take().expect("the key is present: it was just used");
+                    return Poll::Ready(Ok((Pass::new(map, hash, cost, taken), key)));
                 }
                 Err(error) => {
                     *this.key_ref = None;
@@ -182,8 +185,8 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
         if taken.is_err() {
             map.may_be_idle(*this.hash);
         }
-        let key_ref = this.key_ref.take().expect("the key is present: it was just used");
-        Poll::Ready(taken.map(|taken| Granted::new(key_ref, *this.hash, cost, taken)))
+        let KeyRef { map, key } = this.key_ref.take().expect("the key is present: it was just used");
+        Poll::Ready(taken.map(|taken| (Pass::new(map, *this.hash, cost, taken), key)))
     }
 }
 
@@ -268,7 +271,7 @@ impl<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> KeyedCo
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
     pub fn try_now(self) -> Result<KeyedGrant<'a, K, S>, Self> {
-        self.claim.try_now().map(KeyedGrant::of).map_err(|claim| Self { claim })
+        self.claim.try_now().map(|(pass, _)| KeyedGrant::of(pass)).map_err(|claim| Self { claim })
     }
 }
 
@@ -277,7 +280,7 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> Future for 
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx).map_ok(KeyedGrant::of)
+        self.project().claim.poll(cx).map_ok(|(pass, _)| KeyedGrant::of(pass))
     }
 }
 
@@ -317,7 +320,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
     pub fn try_now(self) -> Result<OwnedKeyedGrant<K, S>, Self> {
-        self.claim.try_now().map(OwnedKeyedGrant::of).map_err(|claim| Self { claim })
+        self.claim.try_now().map(|(pass, key)| OwnedKeyedGrant::of(pass, key.0)).map_err(|claim| Self { claim })
     }
 }
 
@@ -326,6 +329,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsumeOwned<K, S> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx).map_ok(OwnedKeyedGrant::of)
+        self.project().claim.poll(cx).map_ok(|(pass, key)| OwnedKeyedGrant::of(pass, key.0))
     }
 }

@@ -5,6 +5,7 @@
 //! [`core::dry_run`](crate::core::dry_run). The entry stays until the last claim would have been granted. Then its
 //! levels are those of a key without waiters, and it is packed again, exactly.
 
+use super::rate::Left;
 use crate::observe::Verdict;
 use crate::sync::{AtomicU64, Ordering};
 use std::sync::atomic::AtomicBool;
@@ -35,14 +36,17 @@ impl KeyedDryRun {
         self.is_on.store(is_on, Ordering::Release);
     }
 
-    /// Counts a grant with the verdict in `word`.
-    pub(super) fn count(&self, word: u64) {
-        let counter = match Verdict::of_word(word) {
-            None | Some(Verdict::AtOnce { .. } | Verdict::Waits { nanos: Some(0) }) => return,
+    /// Counts the verdict of a grant that left this, and returns it with the verdict.
+    #[inline(never)]
+    pub(super) fn counted(&self, left: Left) -> Left {
+        let left = left.in_dry_run();
+        let counter = match Verdict::of_word(left.word()) {
+            None | Some(Verdict::AtOnce { .. } | Verdict::Waits { nanos: Some(0) }) => return left,
             Some(Verdict::Waits { .. }) => &self.would_wait,
             Some(Verdict::Refused { .. }) => &self.would_refuse,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        left
     }
 
     /// How many calls would have waited, and how many would have been refused.

@@ -1,7 +1,7 @@
 //! Grants for a key.
 
 use super::ToKey;
-use super::key_ref::{KeyRef, MapRef, Owned};
+use super::key_ref::MapRef;
 use super::map::{Map, Taken};
 use super::rate::Left;
 use crate::core::Core;
@@ -15,14 +15,8 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a claim was granted.
-pub(super) struct Granted<M: MapRef, F> {
-    pass: Pass<M>,
-    key: F,
-}
-
 /// A grant, whether it borrows or owns the limiter.
-struct Pass<M: MapRef> {
+pub(super) struct Pass<M: MapRef> {
     map: M,
     hash: u64,
     cost: u64,
@@ -33,22 +27,19 @@ struct Pass<M: MapRef> {
     parent: u64,
 }
 
-impl<M: MapRef, F> Granted<M, F> {
+impl<M: MapRef> Pass<M> {
     // Inlined always: it is a part of every grant without waiting.
     #[inline(always)]
-    pub(super) fn new(KeyRef { map: of, key }: KeyRef<M, F>, hash: u64, cost: u64, taken: Taken) -> Self {
+    pub(super) fn new(of: M, hash: u64, cost: u64, taken: Taken) -> Self {
         let Taken { mut left, live } = taken;
         let map = of.map();
         let parent = if map.parent.is_some() { cost } else { 0 };
         if map.template.dry_run.is_on() {
-            left = left.in_dry_run();
-            map.template.dry_run.count(left.word());
+            left = map.template.dry_run.counted(left);
         }
-        Self { pass: Pass { map: of, hash, cost, left, live, parent }, key }
+        Self { map: of, hash, cost, left, live, parent }
     }
-}
 
-impl<M: MapRef> Pass<M> {
     fn remaining(&self) -> u64 {
         match &self.live {
             Some(live) if Verdict::instant(self.left.word()).is_some() => live.remaining(ROOT, self.left.word()),
@@ -193,9 +184,8 @@ macro_rules! grant_methods {
 }
 
 impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'a, K, S> {
-    #[inline]
-    pub(super) fn of<F>(granted: Granted<&'a Map<K, S>, F>) -> Self {
-        Self { pass: granted.pass }
+    pub(super) fn of(pass: Pass<&'a Map<K, S>>) -> Self {
+        Self { pass }
     }
 
     grant_methods!();
@@ -234,9 +224,8 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'a, K, S> {
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> OwnedKeyedGrant<K, S> {
-    #[inline]
-    pub(super) fn of(granted: Granted<Arc<Map<K, S>>, Owned<K>>) -> Self {
-        Self { pass: granted.pass, key: granted.key.0 }
+    pub(super) fn of(pass: Pass<Arc<Map<K, S>>>, key: K) -> Self {
+        Self { pass, key }
     }
 
     grant_methods!();

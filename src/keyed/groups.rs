@@ -182,7 +182,13 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         if own.tags[PASSED] == 0 {
             return None;
         }
-        let group = self.after(home);
+        self.find_next(home, tag, is_it)
+    }
+
+    /// The entry, if it is in the group after this one.
+    #[inline(never)]
+    fn find_next(&mut self, group: usize, tag: u8, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
+        let group = self.after(group);
         let slot = self.groups[group].slot_of(tag, &is_it)?;
         self.groups[group].entries[slot].as_mut()
     }
@@ -316,17 +322,18 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     }
 
     fn rebuild(&mut self, capacity: usize, hash_of: impl Fn(&E) -> u64) {
-        let hashes: Vec<u64> = self.iter().map(hash_of).collect();
+        let mut hashes = Vec::with_capacity(self.len());
+        self.iter().for_each(|entry| hashes.push(hash_of(entry)));
         let groups = (0..capacity.div_ceil(Self::FILLED)).map(|_| Group::new()).collect();
         let mut old = std::mem::replace(self, Self { groups, rebuilds: self.rebuilds.wrapping_add(1), ..Self::new() });
         self.keep_seconds(old.seconds.is_some());
         let mut hashes = hashes.into_iter();
-        for from in old.indices() {
-            let second = old.second(from);
-            if let Some(entry) = old.groups[from.group].entries[from.slot].take() {
-                if let Some(hash) = hashes.next() {
-                    let to = self.insert(hash, entry);
-                    self.set_second(to, second);
+        for (number, group) in old.groups.iter_mut().enumerate() {
+            for (slot, entry) in group.entries.iter_mut().enumerate() {
+                let Some(entry) = entry.take() else { continue };
+                let to = self.insert(hashes.next().expect("each entry was hashed"), entry);
+                if let Some(seconds) = &old.seconds {
+                    self.set_second(to, seconds[number].0[slot]);
                 }
             }
         }

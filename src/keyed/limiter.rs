@@ -5,8 +5,8 @@ mod changes;
 mod pausing;
 mod view;
 
-use super::grant::Granted;
-use super::key_ref::{Form, KeyRef, MapRef, Owned};
+use super::grant::Pass;
+use super::key_ref::{KeyRef, MapRef, Owned};
 use super::map::{Map, Taken};
 use super::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas, ToKey,
@@ -211,7 +211,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         key: &(impl ToKey<K> + ?Sized),
         cost: u64,
     ) -> Result<KeyedGrant<'_, K, S>, TryAcquireError> {
-        try_acquire(KeyRef { map: &*self.map, key }, cost).map(KeyedGrant::of)
+        try_acquire(&*self.map, key, cost).map(KeyedGrant::of)
     }
 
     /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key, for spawned tasks.
@@ -233,7 +233,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
-        try_acquire(KeyRef { map: self.map, key: Owned(key) }, cost).map(OwnedKeyedGrant::of)
+        try_acquire(self.map, &key, cost).map(|pass| OwnedKeyedGrant::of(pass, key))
     }
 
     /// Returns the limiter of a key: for [joint claims](crate::join), streams, sockets and services. It is the same
@@ -356,12 +356,12 @@ impl<K, S> fmt::Debug for KeyedLimiter<K, S> {
 }
 
 #[inline]
-fn try_acquire<M: MapRef, F: Form<M::Key>>(key_ref: KeyRef<M, F>, cost: u64) -> Result<Granted<M, F>, TryAcquireError> {
-    let (map, key) = (key_ref.map.map(), key_ref.key.form());
+fn try_acquire<M: MapRef>(of: M, key: &(impl ToKey<M::Key> + ?Sized), cost: u64) -> Result<Pass<M>, TryAcquireError> {
+    let map = of.map();
     let hash = map.hash(key);
     let taken = match map.take_at_once(key, hash, cost) {
         Ok(left) => Taken { left, live: None },
         Err(live) => map.try_acquire(key, hash, cost, live)?,
     };
-    Ok(Granted::new(key_ref, hash, cost, taken))
+    Ok(Pass::new(of, hash, cost, taken))
 }

@@ -72,8 +72,6 @@ pub(super) struct Map<K, S> {
     /// [ranks](super::top), or is in flight, or its cost is limited. In one flag, so that a limiter without any of them
     /// pays for one check.
     pub(super) has_extras: bool,
-    /// See [`Plain`](super::shard::Plain).
-    pub(super) may_run_ahead: bool,
     /// Whether the shards keep the [ranks](super::top) of their keys.
     pub(super) is_ranked: bool,
 }

@@ -292,10 +292,10 @@ impl Rate {
         Left { units: units as u64, unit: self.unit }
     }
 
-    /// Whether `packed` is a full bucket at `at`, an instant inside the window; else its units.
+    /// Whether `packed` is a full bucket when this was [minted](Self::minted); else its units.
     #[inline]
-    pub(super) fn unless_full(&self, packed: NonZeroU64, at: u64) -> Option<i64> {
-        let units = self.of_packed(packed, at);
+    pub(super) fn unless_full(&self, packed: NonZeroU64, minted: u64) -> Option<i64> {
+        let units = minted.wrapping_sub(packed.get() - 1) as i64 >> 1;
         if units == self.full as i64 || units >= self.ceiling { None } else { Some(units) }
     }
 
@@ -304,7 +304,8 @@ impl Rate {
     /// this path.
     #[inline(always)]
     pub(super) fn take_from_packed(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
-        if cost > self.most_quick {
+        // Also a cost of 0.
+        if cost.wrapping_sub(1) >= self.most_quick {
             return self.take_in_period(packed, cost, now);
         }
         // A rate with packed levels has bursts of less than 2^61 units.
@@ -333,7 +334,7 @@ impl Rate {
 
     /// Twice the units minted since the origin, modulo 2^64.
     #[inline]
-    fn minted(&self, at: u64) -> u64 {
+    pub(super) fn minted(&self, at: u64) -> u64 {
         self.ticks(at).wrapping_mul(self.amount) << 1
     }
 

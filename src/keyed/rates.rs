@@ -26,10 +26,19 @@ pub(super) struct Rates {
     /// The smallest amount of all sliding quotas, and its index; `None` without one. A key with one that is used has a live
     /// entry until its windows are empty.
     pub(super) sliding: Option<(u64, usize)>,
-    /// Whether these stand for no quota: a key owes nothing, so its level is not stored.
-    pub(super) stores_no_levels: bool,
+    pub(super) kind: Kind,
     pub(super) quotas: Quotas,
     pub(super) names: QuotaNames,
+}
+
+/// What rates stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Quotas,
+    /// No quota: a key owes nothing, so its level is not stored.
+    NoQuota,
+    /// The quotas that `quota_by` chooses for each key. No key has the quotas of these rates.
+    QuotaBy,
 }
 
 /// The levels of a key with one or two quotas, packed.
@@ -92,12 +101,7 @@ impl Rates {
         let window = window.flatten().filter(|_| others.len() < 2);
         let sliding = quotas.iter().enumerate().filter(|(_, quota)| quota.is_sliding());
         let sliding = sliding.map(|(index, quota)| (quota.amount(), index)).min();
-        Self { window, first, others, sliding, stores_no_levels: false, quotas, names }
-    }
-
-    /// Creates the arithmetic of `quotas` that refuse nothing and stand for no quota.
-    pub(super) fn without_levels(quotas: Quotas) -> Self {
-        Self { stores_no_levels: true, ..Self::new(quotas, None) }
+        Self { window, first, others, sliding, kind: Kind::Quotas, quotas, names }
     }
 
     pub(super) fn len(&self) -> usize {

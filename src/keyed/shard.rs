@@ -58,7 +58,7 @@ use super::groups::EntryIndex;
 use super::key_limit::KeyLimit;
 use super::live::{self, LiveTemplate};
 use super::rate::Left;
-use super::rates::{Levels, Rates};
+use super::rates::{Kind, Levels, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
 use super::top::{self, Ranks};
 use crate::clock::Time;
@@ -87,15 +87,15 @@ pub(super) struct Shard<K> {
     readable_until: u64,
     /// The number of calls until the next sweep. 0 while a quota change is pending.
     calls_left: u32,
-    /// True while the limiter is closed or paused: the fast path then grants nothing.
-    is_fast_path_closed: bool,
-    /// True once the limiter is closed: calls are refused.
-    closed: bool,
-    /// Whether the quotas of a new key come from `quota_by`.
-    by_key: bool,
+    fast_path: FastPath,
+    /// Whether a busy key may be granted tokens without a reading of the time: only if the clock is no user code, and a
+    /// grant does nothing but take tokens.
+    may_run_ahead: bool,
+    /// Whether a key [runs ahead](ahead).
+    runs_ahead: bool,
     /// Which grants the [ranks](top) count.
     sampling: u8,
-    /// The common quotas: those of all packed levels, and of new keys unless `by_key` is set.
+    /// The common quotas: those of all packed levels and of new keys.
     rates: Arc<Rates>,
     /// Tokens granted, including those charged by `settle`, from levels and from live entries that were retired.
     /// Counted here because the call writes this cache line anyway.
@@ -107,6 +107,16 @@ pub(super) struct Shard<K> {
     slots: Slots<K>,
     /// Allocated on first use.
     rare_fields: Option<Box<RareFields<K>>>,
+}
+
+/// Whether the fast path may grant tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FastPath {
+    Open,
+    /// All keys were paused: the next call that advances the shard finds out whether they still are.
+    Paused,
+    /// The limiter is closed: calls are refused.
+    Closed,
 }
 
 /// The fields that few shards need.
@@ -175,8 +185,6 @@ pub(super) struct Plain<'a> {
     /// The index of this shard.
     pub(super) number: usize,
     pub(super) time: &'a Time,
-    /// Whether a busy key may be granted tokens without a reading of the time: only if the clock is no user code.
-    pub(super) may_run_ahead: bool,
 }
 
 /// The parts of the map that a shard needs.
@@ -244,17 +252,17 @@ impl<K: Clone + Eq> Shard<K> {
 }
 
 impl<K> Shard<K> {
-    pub(super) fn new(rates: Arc<Rates>, by_key: bool) -> Self {
+    pub(super) fn new(rates: Arc<Rates>, may_run_ahead: bool) -> Self {
         Self {
             slots: Slots::new(rates.len() == 2),
             rare_fields: None,
-            by_key,
+            may_run_ahead,
+            runs_ahead: false,
             synced: 0,
             readable_until: readable_until(&rates, 0),
             rates,
             calls_left: SMALL as u32,
-            is_fast_path_closed: false,
-            closed: false,
+            fast_path: FastPath::Open,
             sampling: top::NOT_RANKED,
             refused: 0,
             granted: 0,
@@ -345,8 +353,8 @@ impl<K> Shard<K> {
             self.sweep(context);
             self.shrink(context);
         }
-        if self.is_fast_path_closed {
-            self.is_fast_path_closed = self.closed || self.gate(context) > 0;
+        if self.fast_path == FastPath::Paused && self.gate(context) == 0 {
+            self.fast_path = FastPath::Open;
         }
         self.synced
     }
@@ -358,11 +366,11 @@ impl<K> Shard<K> {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closed
+        self.fast_path == FastPath::Closed
     }
 
     pub(super) fn close(&mut self) {
-        (self.closed, self.is_fast_path_closed) = (true, true);
+        self.fast_path = FastPath::Closed;
     }
 }
 

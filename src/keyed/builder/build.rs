@@ -14,7 +14,7 @@ use crate::keyed::live::LiveTemplate;
 use crate::keyed::map::Map;
 use crate::keyed::periods::Calendars;
 use crate::keyed::quotas::Quotas;
-use crate::keyed::rates::Rates;
+use crate::keyed::rates::{Kind, Rates};
 use crate::keyed::shard::Locked;
 use crate::keyed::top::{MOST_REFUSED, Ranks, SpaceSaving};
 use crate::observe::Observers;
@@ -54,13 +54,13 @@ where
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
     pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
         self.settings.set_twice.check()?;
-        let quotas = self.common_quotas()?;
+        let (quotas, kind) = self.common_quotas()?;
         self.check(&quotas)?;
         let parent = self.settings.parent.clone();
         if let Some(parent) = parent.as_ref().filter(|parent| parent.has_classes) {
             parent.with(|state, _, _| state.add_keys(parent.group))?;
         }
-        let map = self.into_map(quotas)?;
+        let map = self.into_map(quotas, kind)?;
         let child: Arc<dyn ChildLimiter> = map.clone();
         if parent.is_some_and(|parent| !parent.add_child(parent.group, Arc::downgrade(&child))) {
             map.close();
@@ -69,14 +69,13 @@ where
     }
 
     /// The quotas of keys without quotas of their own.
-    fn common_quotas(&self) -> Result<Quotas, ConfigError> {
+    fn common_quotas(&self) -> Result<(Quotas, Kind), ConfigError> {
         match (self.settings.quotas.is_empty(), &self.settings.quota_by) {
-            (false, None) => Ok(self.settings.quotas.clone()),
-            // Never used: the quotas of each key come from `quota_by`.
-            (true, Some(_)) => Ok(Quota::per_second(1).into()),
+            (false, None) => Ok((self.settings.quotas.clone(), Kind::Quotas)),
+            (true, Some(_)) => Ok((Quota::per_second(1).into(), Kind::QuotaBy)),
             // Only the parent or the cap limits the keys.
             (true, None) if self.settings.parent.is_some() || self.settings.max_in_flight.is_some() => {
-                Ok(Quota::unlimited().into())
+                Ok((Quota::unlimited().into(), Kind::NoQuota))
             }
             (true, None) => Err(ConfigError::NoQuota),
             (false, Some(_)) => Err(ConfigError::QuotaAndQuotaBy),
@@ -106,16 +105,15 @@ where
         Ok(())
     }
 
-    fn into_map(self, quotas: Quotas) -> Result<Arc<Map<K, S>>, ConfigError> {
+    fn into_map(self, quotas: Quotas, kind: Kind) -> Result<Arc<Map<K, S>>, ConfigError> {
         let Self { settings, hasher } = self;
         let (max_keys, top) = (bound(settings.max_keys), settings.top);
         let shards = settings.shards.unwrap_or(shards_for(settings.max_keys));
-        let by_key = settings.quota_by.is_some();
         let time = settings.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "state")]
         let restored = match settings.restore {
             Some((state, wall_clock)) => {
-                let common = quotas.iter().filter(|_| !by_key).collect::<Vec<_>>();
+                let common = quotas.iter().filter(|_| kind != Kind::QuotaBy).collect::<Vec<_>>();
                 Some(state.checked(&common, wall_clock)?)
             }
             None => None,
@@ -126,14 +124,14 @@ where
             None => time,
         };
         let calendars = Calendars::new(time.clone());
-        let rates = Arc::new(match settings.quotas.is_empty() && !by_key {
-            true => Rates::without_levels(quotas),
-            false => Rates::new(quotas, Some(&calendars)),
-        });
-        let parent = settings.parent;
-        let now = time.now();
+        let mut rates = Rates::new(quotas, Some(&calendars));
+        rates.kind = kind;
+        let rates = Arc::new(rates);
+        let (parent, max_in_flight, max_cost) = (settings.parent, settings.max_in_flight, settings.max_cost);
+        let has_extras = max_in_flight.is_some() || top.is_some() || parent.is_some() || max_cost.is_some();
+        let (now, may_run_ahead) = (time.now(), time.is_tokios() && !has_extras);
         let shard = |_| {
-            let shard = Locked::new(Arc::clone(&rates), by_key);
+            let shard = Locked::new(Arc::clone(&rates), may_run_ahead);
             if let Some(window) = top {
                 shard.lock().rank(Ranks::new(window, shards, now));
             }
@@ -142,15 +140,13 @@ where
         let map = Arc::new_cyclic(|map: &Weak<Map<K, S>>| {
             let limiter = parent.as_ref().map(|parent| Arc::clone(&parent.limiter));
             let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), limiter));
-            let (max_in_flight, max_cost) = (settings.max_in_flight, settings.max_cost);
             Map {
                 hasher,
                 shards: (0..shards).map(shard).collect(),
                 key_limit: KeyLimit::new(max_keys, shards),
                 after_parent: parent.as_ref().and_then(|parent| after(&time, &parent.time)),
                 parent: parent.clone(),
-                may_run_ahead: time.is_tokios(),
-                has_extras: max_in_flight.is_some() || top.is_some() || parent.is_some() || max_cost.is_some(),
+                has_extras,
                 template: LiveTemplate {
                     time,
                     calendars,

@@ -8,8 +8,7 @@ use crate::error::ConsumeError;
 use crate::keyed::KeyedConsume;
 use crate::keyed::KeyedGrant;
 use crate::keyed::ToKey;
-use crate::keyed::grant::Granted;
-use crate::keyed::key_ref::KeyRef;
+use crate::keyed::grant::Pass;
 use crate::keyed::map::{Arrival, Map, Taken};
 use crate::keyed::top::Rank;
 use std::hash::{BuildHasher, Hash};
@@ -84,7 +83,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
         let hash = self.map.hash(key);
         let taken = block(&self.map, key, hash, cost, allowed)?;
-        Ok(KeyedGrant::of(Granted::new(KeyRef { map: &*self.map, key }, hash, cost, taken)))
+        Ok(KeyedGrant::of(Pass::new(&*self.map, hash, cost, taken)))
     }
 }
 

@@ -8,10 +8,11 @@ use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::ToKey;
 use crate::keyed::rate::Left;
 use crate::keyed::rates::{Levels, Rates};
-use crate::keyed::shard::{AtOnce, Plain, Stop};
+use crate::keyed::shard::{AtOnce, Plain, Shard, Stop};
 use crate::keyed::top::{Rank, Ranks};
 use crate::permit::Permit;
 use std::hash::{BuildHasher, Hash};
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,10 +67,45 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if self.has_extras {
             return self.take_with_extras(key, hash, cost);
         }
+        let shard = &self.shards[self.shard_of(hash)];
+        if shard.may_be_ahead(hash) {
+            return self.take_ahead(key, hash, cost);
+        }
+        let now = self.now();
+        let mut shard = shard.lock();
+        match shard.take_packed(key, hash, cost, now) {
+            Some(left) => Ok(left),
+            None => self.take_otherwise(shard, key, hash, cost, now),
+        }
+    }
+
+    /// Takes `cost` tokens at once from a key that may run ahead: without a reading of the time, if it does.
+    #[inline(never)]
+    fn take_ahead(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> AtOnce {
+        let mut shard = self.shards[self.shard_of(hash)].lock();
+        if let Some(left) = shard.take_ahead(key, hash, cost) {
+            return Ok(left);
+        }
+        // The end of a stride reads the time.
+        let now = if shard.is_ahead(hash) { shard.synced() } else { self.now() };
+        self.take_otherwise(shard, key, hash, cost, now)
+    }
+
+    /// The rest of the fast path, in the shard of the key.
+    #[inline(never)]
+    fn take_otherwise(
+        &self,
+        mut shard: impl DerefMut<Target = Shard<K>>,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        cost: u64,
+        now: u64,
+    ) -> AtOnce {
         let number = self.shard_of(hash);
-        let (key_limit, time) = (&self.key_limit, &self.template.time);
-        let plain = Plain { key_limit, number, time, may_run_ahead: self.may_run_ahead };
-        self.shards[number].take_quickly(key, hash, cost, plain, || self.now())
+        let plain = Plain { key_limit: &self.key_limit, number, time: &self.template.time };
+        let taken = shard.take_quickly(key, hash, cost, now, Some(plain), || true);
+        self.shards[number].set_ahead(&shard);
+        taken
     }
 
     /// The fast path of a caller that may wait, which calls [`arrive`](Self::arrive) next if this returns an error.

@@ -12,7 +12,7 @@
 //! before they lock the shard, and another thread may take tokens in between. So the end of a stride reads the time
 //! itself, under the lock. The clock must therefore be no user code: keys run ahead on tokio's clock only.
 
-use super::{EntryIndex, Left, Own, Shard, Slot, SlotRef};
+use super::{EntryIndex, FastPath, Left, Own, Shard, Slot, SlotRef};
 use crate::clock::Time;
 use crate::core::stride::Stride;
 use crate::keyed::ToKey;
@@ -40,19 +40,22 @@ pub(super) struct Ahead {
     left: Option<Left>,
 }
 
-impl Ahead {
-    /// Whether tokens were taken or can be taken without a reading.
-    fn is_on(&self) -> bool {
-        self.free + self.used > 0
-    }
-}
-
 impl<K: Eq> Shard<K> {
     /// Takes `cost` tokens without a reading of the time, if the key runs ahead. Returns what remains.
     #[inline]
-    pub(super) fn take_ahead(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> Option<Left> {
+    pub(in crate::keyed) fn take_ahead(
+        &mut self,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        cost: u64,
+    ) -> Option<Left> {
         let ahead = &mut self.rare_fields.as_deref_mut()?.ahead;
-        if ahead.hash != hash || cost > ahead.free || cost == 0 || self.is_fast_path_closed || self.calls_left <= 1 {
+        if ahead.hash != hash
+            || cost > ahead.free
+            || cost == 0
+            || self.fast_path != FastPath::Open
+            || self.calls_left <= 1
+        {
             return None;
         }
         let left = ahead.left?.minus(cost)?;
@@ -64,18 +67,11 @@ impl<K: Eq> Shard<K> {
         self.count_granted(cost);
         Some(left)
     }
-
-    /// Where the key is, if the last fast call was on a key with its hash.
-    #[inline(never)]
-    pub(super) fn index_if_busy(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> Option<EntryIndex> {
-        let is_busy = self.rare_fields.as_ref()?.ahead.hash == hash;
-        if is_busy { self.slots.index_of(hash, |own| key.equivalent(own)) } else { None }
-    }
 }
 
 impl<K> Shard<K> {
-    /// Adapts the stride after a fast call took `cost` tokens of a packed level at `now`, of which `left` remain.
-    /// `index`: see [`index_if_busy`](Self::index_if_busy).
+    /// Adapts the stride after a fast call took `cost` tokens of a packed level at `now`, of which `left` remain. `index`
+    /// is where the key was found.
     #[inline(never)]
     pub(super) fn adapt_stride(
         &mut self,
@@ -100,27 +96,27 @@ impl<K> Shard<K> {
         // The burst may have been lowered.
         ahead.stride.shorten(most);
         (ahead.free, ahead.left) = (ahead.stride.tokens, Some(left));
+        self.runs_ahead = ahead.free > 0;
     }
 
     /// The hash of the key that runs ahead; 0 if there is none.
     #[inline]
     pub(super) fn hash_ahead(&self) -> u64 {
         let ahead = self.rare_fields.as_ref().map(|rare_fields| &rare_fields.ahead);
-        ahead.map_or(0, |ahead| if ahead.free > 0 { ahead.hash } else { 0 })
+        ahead.filter(|ahead| ahead.free > 0).map_or(0, |ahead| ahead.hash)
     }
 
     /// Whether the key that runs ahead has this hash.
     #[inline]
-    pub(super) fn is_ahead(&self, hash: u64) -> bool {
-        let ahead = self.rare_fields.as_ref().map(|rare_fields| &rare_fields.ahead);
-        ahead.is_some_and(|ahead| ahead.hash == hash && ahead.is_on())
+    pub(in crate::keyed) fn is_ahead(&self, hash: u64) -> bool {
+        self.runs_ahead && self.rare_fields.as_ref().is_some_and(|rare_fields| rare_fields.ahead.hash == hash)
     }
 
     /// Ends the stride: reads the time, advances the shard to it, and takes the tokens of the stride from the level of
     /// that instant. Called before the shard acts on any level but those of other keys.
     #[inline]
     pub(super) fn end_stride(&mut self, time: &Time) {
-        if self.rare_fields.as_ref().is_some_and(|rare_fields| rare_fields.ahead.is_on()) {
+        if self.runs_ahead {
             self.charge_stride(time.now());
         }
     }
@@ -128,6 +124,7 @@ impl<K> Shard<K> {
     #[inline(never)]
     fn charge_stride(&mut self, now: u64) {
         self.synced = self.synced.max(now);
+        self.runs_ahead = false;
         let now = self.synced;
         let ahead = &mut self.rare_fields().ahead;
         let used = std::mem::take(&mut ahead.used);
@@ -281,7 +278,7 @@ mod tests {
         let taken = free(&keyed);
         (0..taken).for_each(|_| drop(keyed.try_acquire(&7, 1).unwrap()));
         assert_eq!(free(&keyed), 0);
-        let plain = Plain { key_limit: &map.key_limit, number: 0, time: &map.template.time, may_run_ahead: true };
+        let plain = Plain { key_limit: &map.key_limit, number: 0, time: &map.template.time };
         map.shards[0].lock().take_quickly(&7, map.hash(&7), 1, early, Some(plain), || true).unwrap();
         assert_eq!(keyed.available(&7), BURST - taken - 1);
     }

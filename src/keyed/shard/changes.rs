@@ -1,6 +1,6 @@
 //! Changing quotas: the common quotas, and those of one key.
 
-use super::{Change, EntryRequest, Levels, Own, OwnState, QuotaChange, Rates, Shard, ShardContext};
+use super::{Change, EntryRequest, Kind, Levels, Own, OwnState, QuotaChange, Rates, Shard, ShardContext};
 use super::{Slot, SlotRef, Stop, readable_until};
 use crate::core::Core;
 use crate::keyed::ToKey;
@@ -48,7 +48,7 @@ impl<K: Clone + Eq> Shard<K> {
                 let Some(SlotRef::Own(own)) = self.index(request).map(|index| self.slots.at(index)) else {
                     return Ok(None);
                 };
-                if own.pinned || !self.by_key {
+                if own.pinned || self.rates.kind != Kind::QuotaBy {
                     return Ok(None);
                 }
                 let (rates, _) = self.full(request, 0)?;
@@ -188,7 +188,7 @@ impl<K> Shard<K> {
         self.slots.keep_pairs(old.len() == 2 || new.len() == 2);
         self.slots.update(|packed| change(&old, old.unpack(packed, readable)), on_own, &mut context.deferred.keys);
         self.slots.keep_pairs(new.len() == 2);
-        (self.readable_until, self.by_key) = (readable_until(new, last.at), false);
+        self.readable_until = readable_until(new, last.at);
         context.key_limit.give_back(had - self.len());
     }
 }

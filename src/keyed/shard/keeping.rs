@@ -1,6 +1,6 @@
 //! Storing the state of a key in the shard.
 
-use super::{EntryIndex, EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
+use super::{EntryIndex, EntryRequest, Kind, Levels, Own, OwnState, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
 use crate::core::Core;
 use crate::keyed::ToKey;
 use std::sync::Arc;
@@ -57,7 +57,10 @@ impl<K: Clone + Eq> Shard<K> {
         request: &'a EntryRequest<'_, impl ToKey<K> + ?Sized>,
         now: u64,
     ) -> Result<(&'a Arc<Rates>, Levels), Stop> {
-        let rates = if self.by_key { request.offered.as_ref().ok_or(Stop::AskQuota)? } else { &self.rates };
+        let rates = match self.rates.kind {
+            Kind::QuotaBy => request.offered.as_ref().ok_or(Stop::AskQuota)?,
+            _ => &self.rates,
+        };
         Ok((rates, rates.full(now)))
     }
 

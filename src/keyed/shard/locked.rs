@@ -1,7 +1,6 @@
 //! The lock of a shard.
 
-use super::{AtOnce, Plain, Shard};
-use crate::keyed::ToKey;
+use super::Shard;
 use crate::keyed::rates::Rates;
 use crate::sync::{ShardMutex, lock_with_backoff};
 use std::ops::DerefMut;
@@ -17,45 +16,26 @@ pub(in crate::keyed) struct Locked<K> {
 }
 
 impl<K> Locked<K> {
-    pub(in crate::keyed) fn new(rates: Arc<Rates>, by_key: bool) -> Self {
-        Self { hash_ahead: AtomicU64::new(0), shard: ShardMutex::new(Shard::new(rates, by_key)) }
+    pub(in crate::keyed) fn new(rates: Arc<Rates>, may_run_ahead: bool) -> Self {
+        Self { hash_ahead: AtomicU64::new(0), shard: ShardMutex::new(Shard::new(rates, may_run_ahead)) }
     }
 
     #[inline]
     pub(in crate::keyed) fn lock(&self) -> impl DerefMut<Target = Shard<K>> + '_ {
         lock_with_backoff(|| self.shard.try_lock(), || self.shard.lock())
     }
-}
 
-impl<K: Clone + Eq> Locked<K> {
-    /// Takes `cost` tokens on the fast path; see [`Shard::take_quickly`]. `now` reads the time, unless the key runs
-    /// ahead: then the end of the stride reads it.
-    #[inline(always)]
-    pub(in crate::keyed) fn take_quickly(
-        &self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
-        cost: u64,
-        plain: Plain<'_>,
-        now: impl FnOnce() -> u64,
-    ) -> AtOnce {
-        let hash_ahead = self.hash_ahead.load(Relaxed);
-        let (mut shard, now) = if hash_ahead == hash && plain.may_run_ahead {
-            let mut shard = self.lock();
-            if let Some(left) = shard.take_ahead(key, hash, cost) {
-                return Ok(left);
-            }
-            let now = if shard.is_ahead(hash) { shard.synced() } else { now() };
-            (shard, now)
-        } else {
-            let now = now();
-            (self.lock(), now)
-        };
-        let taken = shard.take_quickly(key, hash, cost, now, Some(plain), || true);
-        if plain.may_run_ahead && shard.hash_ahead() != hash_ahead {
+    /// Whether the key with this hash may run ahead.
+    #[inline]
+    pub(in crate::keyed) fn may_be_ahead(&self, hash: u64) -> bool {
+        self.hash_ahead.load(Relaxed) == hash
+    }
+
+    /// Records which key runs ahead in the shard, which is locked.
+    pub(in crate::keyed) fn set_ahead(&self, shard: &Shard<K>) {
+        if !self.may_be_ahead(shard.hash_ahead()) {
             self.hash_ahead.store(shard.hash_ahead(), Relaxed);
         }
-        taken
     }
 }
 

@@ -4,7 +4,7 @@
 //! is not forgotten, and its levels are not packed. The pause of all keys is kept once, in the map, and closes
 //! the fast path. It is independent of the pauses of single keys: the end of one leaves the others.
 
-use super::{EntryRequest, Shard, ShardContext, Stop};
+use super::{EntryRequest, FastPath, Shard, ShardContext, Stop};
 use crate::keyed::ToKey;
 
 impl<K: Clone + Eq> Shard<K> {
@@ -48,12 +48,14 @@ impl<K: Clone + Eq> Shard<K> {
 impl<K> Shard<K> {
     /// The pause of all keys has changed. The next call looks at it, and opens the fast path again if it is over.
     pub(in crate::keyed) fn close_fast_path(&mut self) {
-        self.is_fast_path_closed = true;
+        if self.fast_path == FastPath::Open {
+            self.fast_path = FastPath::Paused;
+        }
     }
 
     /// The instant until which all keys are paused; 0 if they are not.
     pub(in crate::keyed) fn gate(&self, context: &ShardContext<'_, K>) -> u64 {
-        let gate = if self.is_fast_path_closed { context.template.gate() } else { 0 };
+        let gate = if self.fast_path != FastPath::Open { context.template.gate() } else { 0 };
         if self.synced < gate { gate } else { 0 }
     }
 }

@@ -130,6 +130,8 @@ struct PackedSweep<'a> {
     /// The last instant at which packed levels can be read. Levels that were read then can be advanced.
     readable: u64,
     synced: u64,
+    /// What the first quota has minted by then.
+    minted: u64,
     /// Whether the instant at which the next key is full is needed.
     has_bound: bool,
     /// With one quota, the level that is full first.
@@ -140,7 +142,8 @@ struct PackedSweep<'a> {
 
 impl<'a> PackedSweep<'a> {
     fn new(rates: &'a Rates, readable_until: u64, synced: u64, has_bound: bool) -> Self {
-        Self { rates, readable: synced.min(readable_until), synced, has_bound, fullest: None, next: u64::MAX }
+        let (readable, minted) = (synced.min(readable_until), rates.first().minted(synced));
+        Self { rates, readable, synced, minted, has_bound, fullest: None, next: u64::MAX }
     }
 
     #[inline]
@@ -150,7 +153,7 @@ impl<'a> PackedSweep<'a> {
         }
         let rate = self.rates.first();
         let units = if self.readable == self.synced {
-            rate.unless_full(packed.first, self.synced).map(i128::from)
+            rate.unless_full(packed.first, self.minted).map(i128::from)
         } else {
             let units = rate.clip(rate.of_packed(packed.first, self.readable).into());
             Some(rate.advance(Level { units, at: self.readable }, self.synced)).filter(|units| !rate.is_full(*units))

@@ -1,7 +1,9 @@
 //! Changing the levels of a key: taking tokens from them first of all.
 
 use super::ahead::{PART, is_fast};
-use super::{AtOnce, EntryRequest, Left, Levels, Plain, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
+use super::{
+    AtOnce, EntryRequest, FastPath, Kind, Left, Levels, Plain, Rates, Shard, ShardContext, Slot, SlotRef, Stop,
+};
 use crate::core::state::MAX_COST;
 use crate::keyed::ToKey;
 use crate::keyed::rate::Level;
@@ -9,6 +11,53 @@ use crate::keyed::rates::Packed;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
+    /// The common case of the fast path, which takes `cost` tokens from packed levels and returns what remains. In every
+    /// other case returns `None`, and has changed nothing.
+    #[inline(always)]
+    pub(in crate::keyed) fn take_packed(
+        &mut self,
+        key: &(impl ToKey<K> + ?Sized),
+        hash: u64,
+        cost: u64,
+        now: u64,
+    ) -> Option<Left> {
+        let now = self.synced.max(now);
+        if !self.is_quick(now) || self.runs_ahead || self.may_run_ahead && is_fast(cost, now - self.synced) {
+            return None;
+        }
+        let Some(rate) = self.rates.only() else { return self.take_pair(key, hash, cost, now) };
+        // User code, which may panic: no token is taken yet.
+        let word = self.slots.packed_near(hash, key)?;
+        let (packed, left) = rate.take_from_packed(*word, cost, now)?;
+        *word = packed;
+        self.count_quick(cost, now);
+        Some(left)
+    }
+
+    /// The same with two quotas.
+    #[inline(never)]
+    fn take_pair(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, now: u64) -> Option<Left> {
+        let index = self.slots.index_of(hash, |own| key.equivalent(own))?;
+        let SlotRef::Packed(packed) = self.slots.at(index) else { return None };
+        let (packed, left) = self.rates.take_from_packed(packed, cost, now)?;
+        self.slots.set_packed(index, packed);
+        self.count_quick(cost, now);
+        Some(left)
+    }
+
+    /// Whether the fast path may act on levels of `now`, without a sweep.
+    #[inline(always)]
+    fn is_quick(&self, now: u64) -> bool {
+        self.fast_path == FastPath::Open && self.calls_left > 1 && now <= self.readable_until
+    }
+
+    #[inline(always)]
+    fn count_quick(&mut self, cost: u64, now: u64) {
+        self.synced = now;
+        self.calls_left -= 1;
+        self.count_granted(cost);
+    }
+
     /// The fast path: takes `cost` tokens from packed levels and returns what remains. The error is the key's live
     /// entry; or nothing in every less common case, which [`at_levels`](Self::at_levels) handles. `also` takes tokens
     /// of the parent, if there is one, and can refuse. `plain`: set if a grant does nothing but take tokens of the key.
@@ -29,60 +78,30 @@ impl<K: Clone + Eq> Shard<K> {
             }
         }
         let now = self.synced.max(now);
-        if self.is_fast_path_closed || self.calls_left <= 1 || now > self.readable_until || cost == 0 {
+        if !self.is_quick(now) || cost == 0 {
             return Err(None);
         }
         // Set if the call may be one of many in a row.
-        let clock = plain.filter(|plain| plain.may_run_ahead).map(|plain| plain.time);
-        let clock = clock.filter(|_| was_ahead || (is_fast(cost, now - self.synced) && self.rates.burst() >= PART));
+        let clock = plain.filter(|_| self.may_run_ahead && self.rates.burst() >= PART);
+        let clock = clock.filter(|_| was_ahead || is_fast(cost, now - self.synced)).map(|plain| plain.time);
         // User code, which may panic: no token is taken yet.
-        let index = clock.and_then(|_| self.index_if_busy(key, hash));
-        let only = self.rates.only();
-        let packed = only.and_then(|rate| Some((rate, self.slots.packed_near(hash, key)?)));
-        let left = if let Some((rate, word)) = packed {
-            let (packed, left) = rate.take_from_packed(*word, cost, now).ok_or(None)?;
-            if !also() {
-                return Err(None);
+        let found = self.slots.index_of(hash, |own| key.equivalent(own));
+        let left = match found.map(|index| (index, self.slots.at(index))) {
+            Some((_, SlotRef::Own(own))) => return Err(own.live().cloned()),
+            Some((index, SlotRef::Packed(packed))) => {
+                let (packed, left) = self.rates.take_from_packed(packed, cost, now).filter(|_| also()).ok_or(None)?;
+                self.slots.set_packed(index, packed);
+                left
             }
-            *word = packed;
-            left
-        } else {
-            self.take_seldom(key, hash, cost, now, plain, also)?
+            None if self.rates.kind == Kind::NoQuota => {
+                MAX_COST.checked_sub(cost).filter(|_| also()).map(Left::whole).ok_or(None)?
+            }
+            None => plain.and_then(|plain| self.take_new(key, hash, cost, now, plain)).ok_or(None)?,
         };
         if let Some(time) = clock {
-            self.adapt_stride(index, hash, cost, left, now, time);
+            self.adapt_stride(found, hash, cost, left, now, time);
         }
-        self.synced = self.synced.max(now);
-        self.calls_left -= 1;
-        self.count_granted(cost);
-        Ok(left)
-    }
-
-    /// The rest of the fast path: several quotas, a new key, one that has a live entry or is far from its place in the
-    /// table, and a limiter without quotas.
-    #[inline(never)]
-    fn take_seldom(
-        &mut self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
-        cost: u64,
-        now: u64,
-        plain: Option<Plain<'_>>,
-        also: impl FnOnce() -> bool,
-    ) -> AtOnce {
-        let Some(index) = self.slots.index_of(hash, |own| key.equivalent(own)) else {
-            if let Some(plain) = plain.filter(|_| !self.rates.stores_no_levels) {
-                return self.take_new(key, hash, cost, now, plain).ok_or(None);
-            }
-            let left = if self.rates.stores_no_levels { MAX_COST.checked_sub(cost) } else { None };
-            return left.filter(|_| also()).map(Left::whole).ok_or(None);
-        };
-        let packed = match self.slots.at(index) {
-            SlotRef::Packed(packed) => packed,
-            SlotRef::Own(own) => return Err(own.live().cloned()),
-        };
-        let (packed, left) = self.rates.take_from_packed(packed, cost, now).filter(|_| also()).ok_or(None)?;
-        self.slots.set_packed(index, packed);
+        self.count_quick(cost, now.max(self.synced));
         Ok(left)
     }
 
@@ -96,7 +115,7 @@ impl<K: Clone + Eq> Shard<K> {
         plain: Plain<'_>,
     ) -> Option<Left> {
         let rate = self.rates.only().filter(|rate| rate.window().is_some() && cost <= rate.most_quick())?;
-        if self.by_key || self.slots.is_filled() {
+        if self.rates.kind != Kind::Quotas || self.slots.is_filled() {
             return None;
         }
         let level = Level { units: rate.full() - rate.units(cost), at: now };
@@ -156,7 +175,7 @@ impl<K: Clone + Eq> Shard<K> {
         if rates.is_full(&levels) {
             return Ok(result);
         }
-        if rates.stores_no_levels {
+        if rates.kind == Kind::NoQuota {
             return Ok(confirm(result).unwrap_or_else(|refusal| refusal));
         }
         let rates = Arc::clone(rates);

@@ -1,6 +1,6 @@
 //! Reading a shard: all its keys, and the quotas and the live entry of one.
 
-use super::{EntryRequest, Levels, Own, OwnState, Rates, Shard, ShardContext, SlotRef, Stop};
+use super::{EntryRequest, Kind, Levels, Own, OwnState, Rates, Shard, ShardContext, SlotRef, Stop};
 use crate::core::Core;
 use crate::keyed::ToKey;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<K: Clone + Eq> Shard<K> {
     /// The common rates; `None` if `quota_by` chooses the quotas of each key.
     pub(in crate::keyed) fn common_rates(&mut self, context: &mut ShardContext<'_, K>) -> Option<Arc<Rates>> {
         self.catch_up(context);
-        Some(Arc::clone(&self.rates)).filter(|_| !self.by_key)
+        Some(Arc::clone(&self.rates)).filter(|_| self.rates.kind != Kind::QuotaBy)
     }
 
     /// The quotas of the key: those that it has, or would have if it came now.
