@@ -5,8 +5,8 @@
 
 use super::ToKey;
 use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
-use super::key_ref::{Form, KeyRef, MapRef, Owned};
 use super::map::{Arrival, Map, Taken};
+use super::map_ref::MapRef;
 use super::top::Rank;
 use crate::claim::Claim;
 use crate::core::Core;
@@ -14,9 +14,11 @@ use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
 use pin_project::{pin_project, pinned_drop};
+use std::borrow::Borrow;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -25,16 +27,17 @@ use std::time::Duration;
 /// A grant, and the key that the claim held.
 type Granted<M, F> = (Pass<M>, F);
 
-/// A claim on `cost` tokens of a key.
+/// A claim on `cost` tokens of a key, which it holds as `F`, in the form `Q`.
 #[pin_project(PinnedDrop)]
-pub(super) struct KeyedClaim<M: MapRef, F> {
+pub(super) struct KeyedClaim<M: MapRef, F, Q: ?Sized> {
     /// `None` once the future has completed.
-    key_ref: Option<KeyRef<M, F>>,
+    held: Option<(M, F)>,
     hash: u64,
     cost: u64,
     allowed: Allowed,
     #[pin]
     stage: Stage,
+    form: PhantomData<fn() -> Box<Q>>,
 }
 
 #[pin_project(project = StageProjection)]
@@ -55,9 +58,9 @@ impl Stage {
     }
 }
 
-impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
-    fn new(key_ref: KeyRef<M, F>, cost: u64) -> Self {
-        Self { key_ref: Some(key_ref), hash: 0, cost, allowed: Allowed::ANY, stage: Stage::Idle }
+impl<M: MapRef, F: Borrow<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
+    fn new(map: M, key: F, cost: u64) -> Self {
+        Self { held: Some((map, key)), hash: 0, cost, allowed: Allowed::ANY, stage: Stage::Idle, form: PhantomData }
     }
 
     /// Limits the wait of a claim that was never polled. (A claim that was polled is pinned, and cannot be moved here.)
@@ -74,7 +77,7 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
         let mut live = None;
         if is_free {
             let this = self.as_mut().project();
-            match Self::take_at_once(this.key_ref, this.hash, *this.cost) {
+            match Self::take_at_once(this.held, this.hash, *this.cost) {
                 Ok(pass) => return Poll::Ready(Ok(pass)),
                 Err(found) => live = found,
             }
@@ -86,7 +89,7 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
     fn try_now(mut self) -> Result<Granted<M, F>, Self> {
-        match Self::take_at_once(&mut self.key_ref, &mut self.hash, self.cost) {
+        match Self::take_at_once(&mut self.held, &mut self.hash, self.cost) {
             Ok(pass) => Ok(pass),
             Err(live) => {
                 self.let_go(live);
@@ -98,23 +101,19 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
     /// Drops a live entry that the fast path has found.
     #[inline]
     fn let_go(&self, live: Option<Arc<Core>>) {
-        if let (Some(live), Some(key_ref)) = (live, &self.key_ref) {
-            key_ref.map.map().let_go(self.hash, live);
+        if let (Some(live), Some((map, _))) = (live, &self.held) {
+            map.map().let_go(self.hash, live);
         }
     }
 
     /// The fast path of the first poll. The error is the key's live entry, if it has one.
     #[inline(always)]
-    fn take_at_once(
-        slot: &mut Option<KeyRef<M, F>>,
-        hash: &mut u64,
-        cost: u64,
-    ) -> Result<Granted<M, F>, Option<Arc<Core>>> {
-        let key_ref = slot.as_ref().expect("a keyed claim was polled after it had completed");
-        let (map, key) = (key_ref.map.map(), key_ref.key.form());
+    fn take_at_once(held: &mut Option<(M, F)>, hash: &mut u64, cost: u64) -> Result<Granted<M, F>, Option<Arc<Core>>> {
+        let (map, key) = held.as_ref().expect("a keyed claim was polled after it had completed");
+        let (map, key) = (map.map(), key.borrow());
         *hash = map.hash(key);
         let left = map.claim_at_once(key, *hash, cost)?;
-        let KeyRef { map, key } = slot.take().expect("the key is present: it was just used");
+        let (map, key) = held.take().expect("the key is present: it was just used");
         Ok((Pass::new(map, *hash, cost, Taken { left, live: None }), key))
     }
 
@@ -133,7 +132,7 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
         let answer = poll_paid(cx, |cx| {
             if !is_tried && matches!(self.stage, Stage::Idle) {
                 let this = self.as_mut().project();
-                match Self::take_at_once(this.key_ref, this.hash, *this.cost) {
+                match Self::take_at_once(this.held, this.hash, *this.cost) {
                     Ok(pass) => return Poll::Ready(Ok(pass)),
                     Err(found) => live = found,
                 }
@@ -152,18 +151,18 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
         live: Option<Arc<Core>>,
     ) -> Poll<Result<Granted<M, F>, ConsumeError>> {
         let mut this = self.as_mut().project();
-        let key_ref = this.key_ref.as_ref().expect("a keyed claim was polled after it had completed");
-        let (map, key, cost) = (key_ref.map.map(), key_ref.key.form(), *this.cost);
+        let (map, key) = this.held.as_ref().expect("a keyed claim was polled after it had completed");
+        let (map, key, cost) = (map.map(), key.borrow(), *this.cost);
         if let Stage::Idle = *this.stage {
             let hash = *this.hash;
             match map.arrive(key, hash, cost, this.allowed.nanos(), live) {
                 Ok(Arrival::Wait(live)) => this.stage.set(Stage::queued(live, cost, *this.allowed)),
                 Ok(Arrival::Taken(taken)) => {
-                    let KeyRef { map, key } = this.key_ref.take().expect("the key is present: it was just used");
+                    let (map, key) = this.held.take().expect("the key is present: it was just used");
                     return Poll::Ready(Ok((Pass::new(map, hash, cost, taken), key)));
                 }
                 Err(error) => {
-                    *this.key_ref = None;
+                    *this.held = None;
                     return Poll::Ready(Err(error));
                 }
             }
@@ -185,7 +184,7 @@ impl<M: MapRef, F: Form<M::Key>> KeyedClaim<M, F> {
         if taken.is_err() {
             map.may_be_idle(*this.hash);
         }
-        let KeyRef { map, key } = this.key_ref.take().expect("the key is present: it was just used");
+        let (map, key) = this.held.take().expect("the key is present: it was just used");
         Poll::Ready(taken.map(|taken| (Pass::new(map, *this.hash, cost, taken), key)))
     }
 }
@@ -197,20 +196,20 @@ fn is_refusal(first: bool, error: Option<&ConsumeError>) -> bool {
 }
 
 #[pinned_drop]
-impl<M: MapRef, F> PinnedDrop for KeyedClaim<M, F> {
+impl<M: MapRef, F, Q: ?Sized> PinnedDrop for KeyedClaim<M, F, Q> {
     /// A queued claim leaves the queue when it is dropped. Afterwards the live entry may not be needed any more.
     fn drop(self: Pin<&mut Self>) {
         let mut this = self.project();
         if let Stage::Queued { .. } = *this.stage {
             this.stage.set(Stage::Idle);
-            if let Some(key_ref) = this.key_ref {
-                key_ref.map.map().may_be_idle(*this.hash);
+            if let Some((map, _)) = this.held {
+                map.map().may_be_idle(*this.hash);
             }
         }
     }
 }
 
-impl<M: MapRef, F> fmt::Debug for KeyedClaim<M, F> {
+impl<M: MapRef, F, Q: ?Sized> fmt::Debug for KeyedClaim<M, F, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waits = !matches!(self.stage, Stage::Idle);
         f.debug_struct("KeyedClaim").field("cost", &self.cost).field("waits", &waits).finish_non_exhaustive()
@@ -234,12 +233,12 @@ impl<M: MapRef, F> fmt::Debug for KeyedClaim<M, F> {
 #[derive(Debug)]
 pub struct KeyedConsume<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher = RandomState, Q: ToKey<K> + ?Sized = K> {
     #[pin]
-    claim: KeyedClaim<&'a Map<K, S>, &'k Q>,
+    claim: KeyedClaim<&'a Map<K, S>, &'k Q, Q>,
 }
 
 impl<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> KeyedConsume<'a, 'k, K, S, Q> {
-    pub(super) fn new(key_ref: KeyRef<&'a Map<K, S>, &'k Q>, cost: u64) -> Self {
-        Self { claim: KeyedClaim::new(key_ref, cost) }
+    pub(super) fn new(map: &'a Map<K, S>, key: &'k Q, cost: u64) -> Self {
+        Self { claim: KeyedClaim::new(map, key, cost) }
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
@@ -298,12 +297,12 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> Future for 
 #[derive(Debug)]
 pub struct KeyedConsumeOwned<K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
     #[pin]
-    claim: KeyedClaim<Arc<Map<K, S>>, Owned<K>>,
+    claim: KeyedClaim<Arc<Map<K, S>>, K, K>,
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
-    pub(super) fn new(key_ref: KeyRef<Arc<Map<K, S>>, Owned<K>>, cost: u64) -> Self {
-        Self { claim: KeyedClaim::new(key_ref, cost) }
+    pub(super) fn new(map: Arc<Map<K, S>>, key: K, cost: u64) -> Self {
+        Self { claim: KeyedClaim::new(map, key, cost) }
     }
 
     /// Limits the wait to `allowed`; see [`KeyedConsume::within`].
@@ -320,7 +319,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
     pub fn try_now(self) -> Result<OwnedKeyedGrant<K, S>, Self> {
-        self.claim.try_now().map(|(pass, key)| OwnedKeyedGrant::of(pass, key.0)).map_err(|claim| Self { claim })
+        self.claim.try_now().map(|(pass, key)| OwnedKeyedGrant::of(pass, key)).map_err(|claim| Self { claim })
     }
 }
 
@@ -329,6 +328,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsumeOwned<K, S> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx).map_ok(|(pass, key)| OwnedKeyedGrant::of(pass, key.0))
+        self.project().claim.poll(cx).map_ok(|(pass, key)| OwnedKeyedGrant::of(pass, key))
     }
 }

@@ -27,39 +27,29 @@ impl<K: Hash + Eq + Clone> KeyedEntry<K> {
     /// The entries of shard `number`.
     pub(super) fn of_shard<S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<Self> {
         let cap = map.template.cap();
-        let (listed, gate) = map.list_shard(number);
-        let mut has_live = false;
-        let entry = |ListedKey { key, rates, levels, .. }: ListedKey<K>| match levels {
+        let entry = |ListedKey { key, rates, levels, .. }: ListedKey<K>, gate| match levels {
             Ok(levels) => {
                 let available = rates.available(&levels.paused_until(gate)).min(cap.unwrap_or(u64::MAX));
                 let deficiency = rates.tokens(&levels).min(0).unsigned_abs();
                 Self { key, available, deficiency, waiting_tasks: 0, in_flight: cap.map(|_| 0) }
             }
-            Err(live) => {
-                has_live = true;
-                live.look_at(|state, rovers, sample| Self {
-                    key,
-                    available: state.shown_available(rovers, ROOT, sample.now),
-                    deficiency: state.shown_deficiency(rovers, sample.now),
-                    waiting_tasks: state.queue.len(),
-                    in_flight: state.in_flight(rovers).map(|(tokens, _)| tokens),
-                })
-            }
+            Err(live) => live.look_at(|state, rovers, sample| Self {
+                key,
+                available: state.shown_available(rovers, ROOT, sample.now),
+                deficiency: state.shown_deficiency(rovers, sample.now),
+                waiting_tasks: state.queue.len(),
+                in_flight: state.in_flight(rovers).map(|(tokens, _)| tokens),
+            }),
         };
-        let entries = listed.into_iter().map(entry).collect();
-        if has_live {
-            // This function held live entries, so a sweep meanwhile may have found them in use.
-            map.key_limit.idle_now(number);
-        }
-        entries
+        map.list_shard(number, |listed, gate| listed.into_iter().map(|listed| entry(listed, gate)).collect())
     }
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
-    /// The keys of shard `number`, and the instant until which all keys are paused. Lists some hundred keys under each
-    /// lock, so a key that comes or goes meanwhile may be listed or not. If it goes and comes again, it may be listed
-    /// twice, and the second listing is the later one.
-    pub(super) fn list_shard(&self, number: usize) -> (Vec<ListedKey<K>>, u64) {
+    /// Passes to `read` the keys of shard `number`, and the instant until which all keys are paused. Lists some hundred
+    /// keys under each lock, so a key that comes or goes meanwhile may be listed or not. If it goes and comes again, it
+    /// may be listed twice, and the second listing is the later one.
+    pub(super) fn list_shard<R>(&self, number: usize, read: impl FnOnce(Vec<ListedKey<K>>, u64) -> R) -> R {
         let (mut listing, mut listed) = (Listing::default(), Vec::new());
         loop {
             let now = self.now();
@@ -70,7 +60,13 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             }
             listed.extend(piece);
             if listing.is_complete {
-                return (listed, gate);
+                let has_live = listed.iter().any(|listed| listed.levels.is_err());
+                let result = read(listed, gate);
+                if has_live {
+                    // The list held live entries, so a sweep meanwhile may have found them in use.
+                    self.key_limit.idle_now(number);
+                }
+                return result;
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Grants for a key.
 
 use super::ToKey;
-use super::key_ref::MapRef;
 use super::map::{Map, Taken};
+use super::map_ref::MapRef;
 use super::rate::Left;
 use crate::core::Core;
 use crate::core::classes::ROOT;

@@ -41,11 +41,6 @@ impl KeyLimit {
         false
     }
 
-    /// Counts one more key, if the bound allows it, until the result is dropped; see [`Place::keep`].
-    pub(super) fn reserve(&self) -> Option<Place<'_>> {
-        self.take_place().then(|| Place(Some(self)))
-    }
-
     pub(super) fn has_place(&self) -> bool {
         self.most.is_none_or(|most| self.keys.load(Ordering::Relaxed) < most)
     }
@@ -90,27 +85,14 @@ impl KeyLimit {
         self.idle_no_later_than(shard, || Some(next));
     }
 
+    /// Whether a key of this shard may be full by `now`. Not known without a bound.
+    pub(super) fn may_be_idle(&self, shard: usize, now: u64) -> bool {
+        self.idle.get(shard).is_none_or(|idle| idle.load(Ordering::Acquire) <= now)
+    }
+
     /// Finds a shard in which a key may be full by `now`, starting at shard `from`.
     pub(super) fn find_idle(&self, from: usize, now: u64) -> Option<usize> {
-        let is_idle = |shard: &usize| self.idle[*shard].load(Ordering::Acquire) <= now;
         let shards = self.idle.len();
-        (from..shards).chain(0..from.min(shards)).find(is_idle)
-    }
-}
-
-/// A place for a key that is about to be stored.
-#[derive(Debug)]
-pub(super) struct Place<'a>(Option<&'a KeyLimit>);
-
-impl Place<'_> {
-    /// The key is stored: it counts from now on.
-    pub(super) fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.inspect(|key_limit| key_limit.give_back(1));
+        (from..shards).chain(0..from.min(shards)).find(|shard| self.may_be_idle(*shard, now))
     }
 }

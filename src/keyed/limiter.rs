@@ -6,8 +6,8 @@ mod pausing;
 mod view;
 
 use super::grant::Pass;
-use super::key_ref::{KeyRef, MapRef, Owned};
 use super::map::{Map, Taken};
+use super::map_ref::MapRef;
 use super::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas, ToKey,
 };
@@ -120,7 +120,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     where
         Q: ToKey<K> + ?Sized,
     {
-        KeyedConsume::new(KeyRef { map: &self.map, key }, cost)
+        KeyedConsume::new(&self.map, key, cost)
     }
 
     /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter where neither the keys nor the parent
@@ -178,7 +178,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn consume_owned(self, key: K, cost: u64) -> KeyedConsumeOwned<K, S> {
-        KeyedConsumeOwned::new(KeyRef { map: self.map, key: Owned(key) }, cost)
+        KeyedConsumeOwned::new(self.map, key, cost)
     }
 
     /// Takes `cost` tokens of the key if they are available and no caller waits for the key. Never waits, and never

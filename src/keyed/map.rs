@@ -87,15 +87,6 @@ impl<K, S> fmt::Debug for Map<K, S> {
     }
 }
 
-/// The result of a call in a shard.
-pub(super) enum Entered<R> {
-    Done(R),
-    /// The key has this live entry.
-    Live(Arc<Core>),
-    /// The key is new, and the map is full or `quota_by` returned quotas that no key can have.
-    Refused(ConfigError),
-}
-
 /// Tokens that were taken, and the tokens that remain.
 pub(super) struct Taken {
     pub(super) left: Left,
@@ -176,12 +167,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         number: usize,
         act: impl FnOnce(&mut Shard<K>, &mut ShardContext<'_, K>) -> R,
     ) -> R {
+        // Unlocked before the context is dropped.
+        self.with_context(number, |context| act(&mut self.shards[number].lock(), context))
+    }
+
+    fn with_context<R>(&self, number: usize, act: impl FnOnce(&mut ShardContext<'_, K>) -> R) -> R {
         let hash_of = |key: &K| self.hasher.hash_one(key);
         let (key_limit, template, deferred) = (&self.key_limit, &self.template, DeferredDrops::default());
-        let mut context = ShardContext { key_limit, number, template, hash_of: &hash_of, deferred };
-        // Unlocked before the context is dropped.
-        let mut shard = self.shards[number].lock();
-        act(&mut shard, &mut context)
+        act(&mut ShardContext { key_limit, number, template, hash_of: &hash_of, deferred })
     }
 
     /// Calls `act` in the shard of `key`, or `on_live` on the live entry that it finds there. The error is that of a new
@@ -194,44 +187,38 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         on_live: impl FnOnce(&Core) -> R,
         act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
     ) -> Result<R, ConfigError> {
-        match self.enter(key, hash, forced, act) {
-            Entered::Done(result) => Ok(result),
-            Entered::Live(live) => {
-                let result = on_live(&live);
-                self.let_go(hash, live);
-                Ok(result)
-            }
-            Entered::Refused(error) => Err(error),
-        }
+        self.enter(key, hash, forced, act)?.or_else(|live| {
+            let result = on_live(&live);
+            self.let_go(hash, live);
+            Ok(result)
+        })
     }
 
-    /// Calls `act` in the shard of `key`, and again after asking for a quota or making space.
+    /// Calls `act` in the shard of `key`, and again after asking for a quota or making space. The inner error is the
+    /// live entry of the key, if it has one; the outer error is that of [`act`](Self::act).
     fn enter<Q: ToKey<K> + ?Sized, R>(
         &self,
         key: &Q,
         hash: u64,
         forced: bool,
         act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
-    ) -> Entered<R> {
+    ) -> Result<Result<R, Arc<Core>>, ConfigError> {
         let number = self.shard_of(hash);
         let mut request = EntryRequest { key, hash, now: self.now(), offered: None, forced };
         loop {
             let (result, synced) =
                 self.in_shard(number, |shard, context| (act(shard, &request, context), shard.synced()));
             match result {
-                Ok(result) => return Entered::Done(result),
-                Err(Stop::Live(live)) => return Entered::Live(live),
-                Err(Stop::AskQuota) => match self.ask_quota(key) {
-                    Ok(rates) => request.offered = Some(rates),
-                    Err(error) => return Entered::Refused(error),
-                },
+                Ok(result) => return Ok(Ok(result)),
+                Err(Stop::Live(live)) => return Ok(Err(live)),
+                Err(Stop::AskQuota) => request.offered = Some(self.ask_quota(key)?),
                 // Use the shard's time: after a clock has stepped back, keys would still owe tokens at `now`.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
                 Err(Stop::NoSpace) => {
                     let most = self.key_limit.most().unwrap_or(u64::MAX);
-                    return Entered::Refused(ConfigError::TooManyKeys { most });
+                    return Err(ConfigError::TooManyKeys { most });
                 }
-                Err(Stop::Refused(error)) => return Entered::Refused(*error),
+                Err(Stop::Refused(error)) => return Err(*error),
             }
             request.now = self.now();
         }

@@ -32,7 +32,7 @@
 //! A [sweep](Shard::sweep) forgets the keys that are full and retires the live entries that are no longer needed. A
 //! shard is swept:
 //!
-//! * before a table grows;
+//! * before a table grows, unless no key can be full;
 //! * once in four times as many calls as the shard has slots;
 //! * when the window in which packed levels can be read ends;
 //! * when a new key finds the map full.
@@ -61,7 +61,6 @@ use super::rate::Left;
 use super::rates::{Kind, Levels, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
 use super::top::{self, Ranks};
-use crate::clock::Time;
 use crate::core::{Core, drop_quietly};
 use crate::error::ConfigError;
 use ahead::Ahead;
@@ -176,15 +175,6 @@ impl<Q: ?Sized> EntryRequest<'_, Q> {
         }
         Ok(key)
     }
-}
-
-/// The parts of the map that the fast path needs if a grant does nothing but take tokens of its key.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plain<'a> {
-    pub(super) key_limit: &'a KeyLimit,
-    /// The index of this shard.
-    pub(super) number: usize,
-    pub(super) time: &'a Time,
 }
 
 /// The parts of the map that a shard needs.

@@ -1,9 +1,10 @@
 //! A snapshot of a keyed limiter, for metrics.
 
 use super::map::Map;
+use super::shard::Shard;
 use crate::core::Core;
+use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A snapshot of a keyed limiter, returned by [`KeyedLimiter::snapshot`](super::KeyedLimiter::snapshot). The data of
@@ -46,7 +47,7 @@ pub struct KeyedSnapshot<K> {
 impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
     pub(super) fn of<S: BuildHasher>(map: &Map<K, S>) -> Self {
         let (would_wait, would_refuse) = map.template.dry_run.counts();
-        let mut snapshot = Self {
+        let snapshot = RefCell::new(Self {
             keys: 0,
             keys_waiting: 0,
             waiting_tasks: 0,
@@ -60,24 +61,16 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             closed: false,
             would_wait,
             would_refuse,
+        });
+        let in_shard = |shard: &mut Shard<K>| {
+            let mut snapshot = snapshot.borrow_mut();
+            snapshot.keys += shard.len() as u64;
+            snapshot.refused += shard.refused;
+            snapshot.count(shard.totals());
+            snapshot.closed |= shard.is_closed();
         };
-        for number in 0..map.shards.len() {
-            let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _| {
-                snapshot.keys += shard.len() as u64;
-                snapshot.refused += shard.refused;
-                snapshot.count(shard.totals());
-                snapshot.closed |= shard.is_closed();
-                shard.live_entries().cloned().collect()
-            });
-            if live_entries.is_empty() {
-                continue;
-            }
-            live_entries.iter().for_each(|live| snapshot.add(live));
-            // This function held the live entries, so a sweep meanwhile may have found them in use.
-            drop(live_entries);
-            map.key_limit.idle_now(number);
-        }
-        snapshot
+        map.visit_all(in_shard, |live| snapshot.borrow_mut().add(live));
+        snapshot.into_inner()
     }
 
     /// Adds the core that serves one key.

@@ -164,14 +164,13 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         };
         let (mut keys, mut gate) = (Vec::new(), 0);
         for number in 0..map.shards.len() {
-            let (listed, own_gate) = map.list_shard(number);
-            gate = gate.max(own_gate);
-            keys.extend(listed.into_iter().map(|ListedKey { key, rates, levels, pinned }| {
-                let levels = levels.unwrap_or_else(|core| live::saved(&core, &rates));
-                (key, rates, levels, pinned)
-            }));
-            // This function held live entries, so a sweep meanwhile may have found them in use.
-            map.key_limit.idle_now(number);
+            map.list_shard(number, |listed, own_gate| {
+                gate = gate.max(own_gate);
+                keys.extend(listed.into_iter().map(|ListedKey { key, rates, levels, pinned }| {
+                    let levels = levels.unwrap_or_else(|core| live::saved(&core, &rates));
+                    (key, rates, levels, pinned)
+                }));
+            });
         }
         // A key may have reached a later time than this thread reads. The wall clock last: the time between the two
         // readings is then not taken for time offline.

@@ -9,7 +9,7 @@ use crate::keyed::KeyedConsume;
 use crate::keyed::KeyedGrant;
 use crate::keyed::ToKey;
 use crate::keyed::grant::Pass;
-use crate::keyed::map::{Arrival, Map, Taken};
+use crate::keyed::map::{Arrival, Taken};
 use crate::keyed::top::Rank;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -81,34 +81,22 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         cost: u64,
         allowed: Allowed,
     ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
-        let hash = self.map.hash(key);
-        let taken = block(&self.map, key, hash, cost, allowed)?;
-        Ok(KeyedGrant::of(Pass::new(&*self.map, hash, cost, taken)))
+        let map = &*self.map;
+        let hash = map.hash(key);
+        let arrival = match map.claim_at_once(key, hash, cost) {
+            Ok(left) => Arrival::Taken(Taken { left, live: None }),
+            Err(live) => map.arrive(key, hash, cost, allowed.nanos(), live)?,
+        };
+        let taken = match arrival {
+            Arrival::Taken(taken) => taken,
+            Arrival::Wait(live) => {
+                map.rank(Rank::Waited, key, hash, 1);
+                let answer = blocking::consume(Arc::clone(&live), cost, allowed);
+                let answer = answer.map(|permit| map.taken(key, hash, permit));
+                map.let_go(hash, live);
+                answer.inspect_err(|_| map.count_refusal(key, hash))?
+            }
+        };
+        Ok(KeyedGrant::of(Pass::new(map, hash, cost, taken)))
     }
-}
-
-fn block<K, S>(
-    map: &Map<K, S>,
-    key: &(impl ToKey<K> + ?Sized),
-    hash: u64,
-    cost: u64,
-    allowed: Allowed,
-) -> Result<Taken, ConsumeError>
-where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
-{
-    let arrival = match map.claim_at_once(key, hash, cost) {
-        Ok(left) => Arrival::Taken(Taken { left, live: None }),
-        Err(live) => map.arrive(key, hash, cost, allowed.nanos(), live)?,
-    };
-    let live = match arrival {
-        Arrival::Taken(taken) => return Ok(taken),
-        Arrival::Wait(live) => live,
-    };
-    map.rank(Rank::Waited, key, hash, 1);
-    let answer = blocking::consume(Arc::clone(&live), cost, allowed);
-    let answer = answer.map(|permit| map.taken(key, hash, permit));
-    map.let_go(hash, live);
-    answer.inspect_err(|_| map.count_refusal(key, hash))
 }

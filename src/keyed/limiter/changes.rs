@@ -123,10 +123,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
             return;
         }
         for number in 0..map.shards.len() {
-            let keys = map.list_shard(number).0.into_iter().filter(|listed| !listed.pinned).map(|listed| listed.key);
-            keys.for_each(|key| _ = map.assign(&key, &Assigned::AsNewUnlessOwn));
-            // The list held live entries, so a sweep meanwhile may have found them in use.
-            map.key_limit.idle_now(number);
+            map.list_shard(number, |listed, _| {
+                let keys = listed.into_iter().filter(|listed| !listed.pinned).map(|listed| listed.key);
+                keys.for_each(|key| _ = map.assign(&key, &Assigned::AsNewUnlessOwn));
+            });
         }
     }
 

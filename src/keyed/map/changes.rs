@@ -72,6 +72,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 in_shard(shard);
                 shard.live_entries().cloned().collect()
             });
+            if live_entries.is_empty() {
+                continue;
+            }
             live_entries.iter().for_each(&on_live);
             drop(live_entries);
             // A sweep meanwhile may have found the live entries in use.

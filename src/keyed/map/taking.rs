@@ -1,14 +1,14 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
-use super::{Arrival, Entered, Map, Taken, wait};
+use super::{Arrival, Map, Taken, wait};
 use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
-use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
+use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::ToKey;
 use crate::keyed::rate::Left;
 use crate::keyed::rates::{Levels, Rates};
-use crate::keyed::shard::{AtOnce, Plain, Shard, Stop};
+use crate::keyed::shard::{AtOnce, Shard, Stop};
 use crate::keyed::top::{Rank, Ranks};
 use crate::permit::Permit;
 use std::hash::{BuildHasher, Hash};
@@ -69,29 +69,17 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
         let shard = &self.shards[self.shard_of(hash)];
         if shard.may_be_ahead(hash) {
-            return self.take_ahead(key, hash, cost);
+            return self.take_otherwise(shard.lock(), key, hash, cost, None);
         }
         let now = self.now();
         let mut shard = shard.lock();
         match shard.take_packed(key, hash, cost, now) {
             Some(left) => Ok(left),
-            None => self.take_otherwise(shard, key, hash, cost, now),
+            None => self.take_otherwise(shard, key, hash, cost, Some(now)),
         }
     }
 
-    /// Takes `cost` tokens at once from a key that may run ahead: without a reading of the time, if it does.
-    #[inline(never)]
-    fn take_ahead(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> AtOnce {
-        let mut shard = self.shards[self.shard_of(hash)].lock();
-        if let Some(left) = shard.take_ahead(key, hash, cost) {
-            return Ok(left);
-        }
-        // The end of a stride reads the time.
-        let now = if shard.is_ahead(hash) { shard.synced() } else { self.now() };
-        self.take_otherwise(shard, key, hash, cost, now)
-    }
-
-    /// The rest of the fast path, in the shard of the key.
+    /// The rest of the fast path, in the shard of the key. Without a reading of the time, for a key that may run ahead.
     #[inline(never)]
     fn take_otherwise(
         &self,
@@ -99,13 +87,21 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         key: &(impl ToKey<K> + ?Sized),
         hash: u64,
         cost: u64,
-        now: u64,
+        now: Option<u64>,
     ) -> AtOnce {
+        if let Some(left) = if now.is_none() { shard.take_ahead(key, hash, cost) } else { None } {
+            return Ok(left);
+        }
+        // The end of a stride reads the time.
+        let now = now.unwrap_or_else(|| if shard.is_ahead(hash) { shard.synced() } else { self.now() });
         let number = self.shard_of(hash);
-        let plain = Plain { key_limit: &self.key_limit, number, time: &self.template.time };
-        let taken = shard.take_quickly(key, hash, cost, now, Some(plain), || true);
-        self.shards[number].set_ahead(&shard);
-        taken
+        self.with_context(number, |context| {
+            // Unlocked before the context is dropped.
+            let mut shard = shard;
+            let taken = shard.take_quickly(key, hash, cost, now, Some(context), || true);
+            self.shards[number].set_ahead(&shard);
+            taken
+        })
     }
 
     /// The fast path of a caller that may wait, which calls [`arrive`](Self::arrive) next if this returns an error.
@@ -160,11 +156,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         let take = |rates: &Rates, levels: &mut Levels, now| try_take(rates, levels, cost, max_cost, now);
         loop {
             let remaining = match self.decide(key, hash, cost, false, TryAcquireError::Closed, take) {
-                Entered::Done(Answer::Taken(left)) => return Ok(Taken { left, live: None }),
-                Entered::Done(Answer::NotInParent(remaining)) => remaining,
-                Entered::Done(Answer::Refused(error)) => return Err(self.refused_too(cost, error)),
-                Entered::Live(live) => return self.try_live(key, hash, live, cost),
-                Entered::Refused(error) => return Err(TryAcquireError::of_key(&error)),
+                Ok(Ok(Answer::Taken(left))) => return Ok(Taken { left, live: None }),
+                Ok(Ok(Answer::NotInParent(remaining))) => remaining,
+                Ok(Ok(Answer::Refused(error))) => return Err(self.refused_too(cost, error)),
+                Ok(Err(live)) => return self.try_live(key, hash, live, cost),
+                Err(error) => return Err(TryAcquireError::of_key(&error)),
             };
             // If the parent can grant by now, try once more.
             if let Some(error) = self.parent.as_ref().and_then(|parent| parent.refusal(cost, remaining)) {
@@ -183,7 +179,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         may_wait: bool,
         closed: E,
         by_levels: impl Fn(&Rates, &mut Levels, u64) -> Option<Answer<E>>,
-    ) -> Entered<Answer<E>> {
+    ) -> Result<Result<Answer<E>, Arc<Core>>, ConfigError> {
         let parent = self.parent();
         let (is_dry_run, has_classes) = (self.template.dry_run.is_on(), parent.has_classes());
         self.enter(key, hash, false, |shard, request, context| {
@@ -261,13 +257,13 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
         let begin = |rates: &Rates, levels: &mut Levels, now| self.begin(rates, levels, cost, allowed, now);
         let error = match self.decide(key, hash, cost, true, ConsumeError::Closed, begin) {
-            Entered::Done(Answer::Taken(left)) => return Ok(Arrival::Taken(Taken { left, live: None })),
-            Entered::Done(Answer::NotInParent(_)) => unreachable!("a caller that has to wait gets a live entry"),
-            Entered::Live(live) => return Ok(self.wait_in(live, key)),
-            Entered::Done(Answer::Refused(error)) => {
+            Ok(Ok(Answer::Taken(left))) => return Ok(Arrival::Taken(Taken { left, live: None })),
+            Ok(Ok(Answer::NotInParent(_))) => unreachable!("a caller that has to wait gets a live entry"),
+            Ok(Err(live)) => return Ok(self.wait_in(live, key)),
+            Ok(Ok(Answer::Refused(error))) => {
                 self.parent.as_ref().map_or(error, |parent| parent.refuse_too(cost, error))
             }
-            Entered::Refused(error) => ConsumeError::of_key(&error),
+            Err(error) => ConsumeError::of_key(&error),
         };
         self.count_refusal(key, hash);
         self.template.observers.refused(cost, error);

@@ -149,7 +149,7 @@ pub(super) fn is_fast(cost: u64, elapsed: u64) -> bool {
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use crate::keyed::shard::Plain;
+    use crate::keyed::shard::{Shard, ShardContext};
     use crate::{KeyedLimiter, Quota};
     use std::time::Duration;
 
@@ -278,8 +278,10 @@ mod tests {
         let taken = free(&keyed);
         (0..taken).for_each(|_| drop(keyed.try_acquire(&7, 1).unwrap()));
         assert_eq!(free(&keyed), 0);
-        let plain = Plain { key_limit: &map.key_limit, number: 0, time: &map.template.time };
-        map.shards[0].lock().take_quickly(&7, map.hash(&7), 1, early, Some(plain), || true).unwrap();
+        let take = |shard: &mut Shard<u64>, context: &mut ShardContext<'_, u64>| {
+            shard.take_quickly(&7, map.hash(&7), 1, early, Some(context), || true)
+        };
+        map.in_shard(0, take).unwrap();
         assert_eq!(keyed.available(&7), BURST - taken - 1);
     }
 }

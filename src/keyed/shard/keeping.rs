@@ -72,7 +72,9 @@ impl<K: Clone + Eq> Shard<K> {
         context: &mut ShardContext<'_, K>,
     ) -> Result<K, Stop> {
         if self.slots.is_filled() {
-            self.sweep(context);
+            if context.key_limit.may_be_idle(context.number, self.synced) {
+                self.sweep(context);
+            }
             self.slots.make_space(context.hash_of);
         }
         request.take_place(context)

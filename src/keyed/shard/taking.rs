@@ -1,9 +1,7 @@
 //! Changing the levels of a key: taking tokens from them first of all.
 
 use super::ahead::{PART, is_fast};
-use super::{
-    AtOnce, EntryRequest, FastPath, Kind, Left, Levels, Plain, Rates, Shard, ShardContext, Slot, SlotRef, Stop,
-};
+use super::{AtOnce, EntryRequest, FastPath, Kind, Left, Levels, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
 use crate::core::state::MAX_COST;
 use crate::keyed::ToKey;
 use crate::keyed::rate::Level;
@@ -60,7 +58,7 @@ impl<K: Clone + Eq> Shard<K> {
 
     /// The fast path: takes `cost` tokens from packed levels and returns what remains. The error is the key's live
     /// entry; or nothing in every less common case, which [`at_levels`](Self::at_levels) handles. `also` takes tokens
-    /// of the parent, if there is one, and can refuse. `plain`: set if a grant does nothing but take tokens of the key.
+    /// of the parent, if there is one, and can refuse. `context`: set if a grant does nothing but take tokens of the key.
     #[inline(always)]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
@@ -68,22 +66,21 @@ impl<K: Clone + Eq> Shard<K> {
         hash: u64,
         cost: u64,
         now: u64,
-        plain: Option<Plain<'_>>,
+        context: Option<&mut ShardContext<'_, K>>,
         also: impl FnOnce() -> bool,
     ) -> AtOnce {
         let was_ahead = self.is_ahead(hash);
-        if was_ahead {
-            if let Some(plain) = plain {
-                self.end_stride(plain.time);
-            }
+        let time = context.as_ref().map(|context| &context.template.time);
+        if let Some(time) = time.filter(|_| was_ahead) {
+            self.end_stride(time);
         }
         let now = self.synced.max(now);
         if !self.is_quick(now) || cost == 0 {
             return Err(None);
         }
         // Set if the call may be one of many in a row.
-        let clock = plain.filter(|_| self.may_run_ahead && self.rates.burst() >= PART);
-        let clock = clock.filter(|_| was_ahead || is_fast(cost, now - self.synced)).map(|plain| plain.time);
+        let clock = time.filter(|_| self.may_run_ahead && self.rates.burst() >= PART);
+        let clock = clock.filter(|_| was_ahead || is_fast(cost, now - self.synced));
         // User code, which may panic: no token is taken yet.
         let found = self.slots.index_of(hash, |own| key.equivalent(own));
         let left = match found.map(|index| (index, self.slots.at(index))) {
@@ -96,7 +93,10 @@ impl<K: Clone + Eq> Shard<K> {
             None if self.rates.kind == Kind::NoQuota => {
                 MAX_COST.checked_sub(cost).filter(|_| also()).map(Left::whole).ok_or(None)?
             }
-            None => plain.and_then(|plain| self.take_new(key, hash, cost, now, plain)).ok_or(None)?,
+            None => {
+                let request = EntryRequest { key, hash, now, offered: None, forced: false };
+                context.and_then(|context| self.take_new(&request, cost, context)).ok_or(None)?
+            }
         };
         if let Some(time) = clock {
             self.adapt_stride(found, hash, cost, left, now, time);
@@ -108,25 +108,20 @@ impl<K: Clone + Eq> Shard<K> {
     /// Stores a new key with the common quota, less `cost` tokens, if there is space in the table and in the map.
     fn take_new(
         &mut self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
-        now: u64,
-        plain: Plain<'_>,
+        context: &mut ShardContext<'_, K>,
     ) -> Option<Left> {
         let rate = self.rates.only().filter(|rate| rate.window().is_some() && cost <= rate.most_quick())?;
         if self.rates.kind != Kind::Quotas || self.slots.is_filled() {
             return None;
         }
-        let level = Level { units: rate.full() - rate.units(cost), at: now };
+        let level = Level { units: rate.full() - rate.units(cost), at: request.now };
         let first = rate.packed(level)?;
-        let place = plain.key_limit.reserve()?;
-        // User code, which may panic: nothing has changed.
-        let own = key.to_key();
-        place.keep();
-        plain.key_limit.idle_no_later_than(plain.number, || rate.reached(level, rate.burst()));
+        let key = request.take_place(context).ok()?;
+        context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
         let left = rate.left(level.units);
-        self.slots.insert(hash, own, Slot::Packed(Packed { first, second: 0 }));
+        self.slots.insert(request.hash, key, Slot::Packed(Packed { first, second: 0 }));
         Some(left)
     }
 
