@@ -272,7 +272,8 @@ BEGIN
         IF level >= most THEN level := most; part := 0; END IF;
       END IF;
     END IF;
-    IF last > LAST_NUMBER THEN
+    -- They begin anew if no node knows them, or they become too large.
+    IF last > LAST_NUMBER OR nodes = 0 AND level >= 0 THEN
       last := -least(level, 0);
       void := 0;
       returned := '{}';

@@ -21,7 +21,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: one key, its requests and their retries |
-//! | `ask.rs` | a request of a node as arguments of the script |
+//! | `ask.rs` | a request of a node as arguments of the script, and the reply |
 //! | `connect.rs` | the ways to make a store |
 //! | `connection.rs` | the ways to connect: one server, a cluster, sentinels |
 //! | `key.rs` | the keys of stores in Redis |
@@ -308,8 +308,8 @@ impl RedisStore {
             }
             answered => answered,
         };
-        let numbers: Vec<u64> = answered?;
-        Ok(LeaseGrant::from_numbers(&numbers, ask.classes.len()))
+        let reply: Vec<u8> = answered?;
+        Ok(ask::answer(&reply, ask.classes.len()))
     }
 
     fn command(&self, verb: &str, script: &str, ask: &LeaseRequest) -> Cmd {

@@ -4,70 +4,99 @@
 -- KEYS[1] is a hash. Field 'q' is the quota, 's' the bucket, and each node has one further field, of 32 hexadecimal digits:
 --   q: amount period burst initial kind [version], and of a calendar quota when its period begins and ends
 --      (kind: 0 evenly, 1 in steps, more: by a calendar; no version is version 0)
---   s: level stamp part swept epoch busy was clock placed fill held nodes last_until last credit void, and from and to of
---      each promise that was returned
+--   s: level stamp part clock, and unless the others are as in a new bucket, swept epoch busy was placed fill held nodes
+--      last_until last credit void, and from and to of each promise that was returned
 --   node: number allowance until epoch granted promised queued_before part at last grace, and class first since expected of
 --      each class that lacks tokens
 -- With classes there is field 'c': number parent weight lead seen of each class, class 0 first.
+-- The quota is text. All other numbers are doubles of eight bytes: texts take longer to read and to write.
 --
 -- Every number is an integer below 2^53, where doubles are exact: tokens, or microseconds of the server's clock. A
 -- missing key means that the bucket is full and no node holds anything.
+--
+-- ARGV is the quota, the numbers of the request, and the node (src/ask.rs). Without a node it is a claim of tokens at once,
+-- and the second argument says how many.
 
-local key, node, asked = KEYS[1], ARGV[1], ARGV[5]
-local function exact(index) return math.min(tonumber(ARGV[index]), 2 ^ 53) end
-local number, leave, at_once = tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4] == '1'
+local call, key, asked, node = redis.call, KEYS[1], ARGV[1], ARGV[3]
+local unpacked, packed = struct.unpack, struct.pack
 local EPOCH, IDLE, LONGEST, MAX_DEBT = 250000, 3600000000, 2 ^ 52, 2 ^ 52
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local stored
+
+-- A claim at once, while no node is known and tokens come evenly. All that follows would do the same.
+if not node then
+  stored = call('HMGET', key, 's', 'q')
+  local s, amount, period, burst, initial = stored[1], string.match(asked, '^(%d+) (%d+) (%d+) (%d+) 0')
+  local level, stamp, part, clock = initial, now, 0, 0
+  if s then
+    if #s ~= 32 or stored[2] ~= asked then amount = nil else level, stamp, part, clock = unpacked('<dddd', s) end
+  end
+  if amount and now >= stamp then
+    -- `+ 0` makes a number of a text in less time than `tonumber`.
+    local want, elapsed = ARGV[2] + 0, now - stamp
+    amount, period, burst, initial = amount + 0, period + 0, burst + 0, initial + 0
+    local over = elapsed % period
+    local sum = over * amount + part
+    part = sum % period
+    level, clock = level + (elapsed - over) / period * amount + (sum - part) / period, clock + elapsed
+    if level >= burst then level, part = burst, 0 end
+    over = EPOCH / 2 % period
+    sum = over * amount + part
+    local soon = (EPOCH / 2 - over) / period * amount + (sum - sum % period) / period
+    local its_part = math.max(1, level + math.min(soon, MAX_DEBT))
+    if level < want then want = 0 end
+    level = level - want
+    s = packed('<dddd', level, now, part, clock)
+    if stored[1] then call('HSET', key, 's', s) else call('HSET', key, 's', s, 'q', asked) end
+    local keep = math.min(math.ceil((burst - level) / amount) * period, LONGEST)
+    if initial < burst then keep = math.min(keep + IDLE, LONGEST) end
+    call('PEXPIRE', key, math.ceil(keep / 1000) + 1)
+    return packed('<ddddd', want, part, its_part, level, clock)
+  end
+  stored[3] = call('HGET', key, 'c')
+else
+  stored = call('HMGET', key, 's', 'q', 'c', node)
+end
+
 local HORIZON, LONGEST_HORIZON, GRACE, SLEEP, LOOK, MOST_PLACES = 250000, 1000000, 100000, 700000, 5000, 1000
 local MOST_CLASSES, REMEMBERED, LEAST_REACH, MOST_LEAD, MAX_WEIGHT, MAX_DEPTH = 128, 2000000, 5000, 2 ^ 52, 1000000, 16
 local MOST_RETURNED, LAST, SLACK = 8, 2 ^ 52, 100
-local ttl, want, first, age = math.min(exact(6), LONGEST), exact(7), exact(8), math.min(exact(9), LONGEST)
-local useful, rtt, back, unused, its_last = exact(10), exact(11), exact(12), exact(13), exact(14)
-local rest, ahead, banked, allowance, minimum, keeps = exact(15), exact(16), exact(17), exact(18), exact(19), exact(20)
+local numbers = node and ARGV[2] or packed('<ddddd', 1, 1, 1, 2000000, tonumber(ARGV[2])) .. string.rep('\0', 104)
+local number, leave, at_once, ttl, want, first, age, useful, rtt, back, unused, its_last, rest, ahead, banked, allowance,
+  minimum, keeps = unpacked('<dddddddddddddddddd', numbers)
+leave, at_once, ttl, age = leave == 1, at_once == 1, math.min(ttl, LONGEST), math.min(age, LONGEST)
 -- The claims of each class. Without classes, all are those of class 0.
-local claims, has_classes = {}, #ARGV > 20
-local function claim(number, want, first, lack, age, useful)
-  local row = {number = number, want = want, first = first, lack = lack, age = age, useful = useful, at = 1, reach = 0, older = 0, sooner = 0,
-    within = 0, part = 1, most = 2 ^ 53, given = 0}
+local claims, has_classes = {}, #numbers > 144
+local function claim(number, parent, weight, want, first, lack, age, useful)
+  local row = {number = number, parent = parent, weight = math.max(1, math.min(weight, MAX_WEIGHT)), want = want, first = first,
+    lack = lack, age = math.min(age, LONGEST), useful = useful, at = 1, reach = 0, older = 0, sooner = 0, within = 0, part = 1,
+    most = 2 ^ 53, given = 0}
   claims[#claims + 1] = row
-  return row
 end
-for i = 21, #ARGV, 8 do
-  local row = claim(exact(i), exact(i + 3), exact(i + 4), exact(i + 5), math.min(exact(i + 6), LONGEST), exact(i + 7))
-  row.parent, row.weight = exact(i + 1), math.max(1, math.min(exact(i + 2), MAX_WEIGHT))
-end
-if not has_classes then claim(0, want, first, want, age, useful) end
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+for i = 145, #numbers, 64 do claim(unpacked('<dddddddd', numbers, i)) end
+if not has_classes then claim(0, 0, 1, want, first, want, age, useful) end
 
--- What the script writes. Only the level, epochs, `since` and `seen` may be negative.
-local BUCKET = '^(%-?%d+) (%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)([%d ]*)$'
-local NODE = '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)([%-%d ]*)$'
-local PLACE, CLASS = ' (%d+) (%d+) (%-?%d+) (%d+)', '(%d+) (%d+) (%d+) (%d+) (%-?%d+)'
--- Of a node only what the others need: when it was answered, its grace and its places.
-local OTHER = '^%d+ %d+ %d+ %-?%d+ %d+ %d+ %d+ %d+ (%d+) %d+ (%d+)(.*)$'
-
--- The numbers of a text, and what follows them as text: an empty list if the script has not written it.
-local function numbers(text, pattern)
-  local list = {string.match(text or '', pattern)}
-  for index = 1, #list - 1 do list[index] = tonumber(list[index]) end
-  return list
+-- The numbers of a node and its places: nothing if no node wrote them. Only the epoch and `since` may be negative.
+local function node_of(row)
+  if #row < 88 or (#row - 88) % 32 > 0 then return end
+  local number, allowance, until_, epoch, granted, promised, queued_before, part, at, last, grace = unpacked('<ddddddddddd', row)
+  if math.min(number, allowance, until_, granted, promised, queued_before, part, at, last, grace) >= 0 then
+    return number, allowance, until_, epoch, granted, promised, queued_before, part, at, last, grace
+  end
 end
 
-local function places_of(text)
+local function places_of(row)
   local all = {}
-  for class, first, since, expected in string.gmatch(text, PLACE) do
-    all[#all + 1] = {class = tonumber(class), first = tonumber(first), since = tonumber(since), expected = tonumber(expected)}
+  for i = 89, #row, 32 do
+    local class, first, since, expected = unpacked('<dddd', row, i)
+    all[#all + 1] = {class = class, first = first, since = since, expected = expected}
   end
   return all
 end
 
--- `%d` takes half the time of `%.0f`, but has 32 bits where Redis was built for 32 bits.
-local FORMAT, LENGTH = '%d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d', 3
-if string.format('%d', LONGEST) ~= '4503599627370496' then
-  FORMAT, LENGTH = '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', 5
-end
 local function text(...)
-  return string.format(string.sub(FORMAT, 1, LENGTH * select('#', ...) - 1), ...)
+  return (string.gsub(string.rep('%.0f ', select('#', ...)), ' $', ''):format(...))
 end
 
 -- The amount, period, burst, initial tokens, kind and version of a quota's text, and when its period begins and ends.
@@ -87,24 +116,28 @@ local function foreign(field, count)
     ' was not written by a node, and is removed' .. (count > 1 and ' (' .. count .. ' such fields)' or ''))
 end
 
-local stored = redis.call('HMGET', key, 's', 'q', node, 'c')
-local quota, mine, was_mine, fields = asked, stored[3], stored[3], nil
+local quota, mine, known = asked, stored[4], nil
 local amount, period, burst, initial, kind, version, begins, ends = terms(asked)
 -- The kind that counts, the period that the clock must be in, and whether a new one brings tokens.
 local counts, said_begins, said_ends, begins_anew = kind, begins, ends, false
-local level, stamp, part, swept, epoch, busy, was, clock, placed, fill = initial, now, 0, now, 0, 0, 0, 0, 0, 0
+local level, stamp, part, clock, swept, epoch, busy, was, placed, fill = initial, now, 0, 0, now, 0, 0, 0, 0, 0
 local held, nodes, last_until, last, credit, void, returned = 0, 0, now, 0, 0, 0, {}
 -- Whether the request has another quota than the store, and a newer one. Another quota that is not newer is older.
 local is_other, is_newer = false, false
 if stored[1] then
-  level, stamp, part, swept, epoch, busy, was, clock, placed, fill, held, nodes, last_until,
-    last, credit, void, returned = unpack(numbers(stored[1], BUCKET))
-  if not level then return damaged('s') end
-  if stored[4] and not string.match(stored[4], '^0 [%-%d ]+$') then return damaged('c') end
-  local runs = returned
-  returned = {}
-  for from, to in string.gmatch(runs, ' (%d+) (%d+)') do
-    returned[#returned + 1] = {from = tonumber(from), to = tonumber(to)}
+  local s, c = stored[1], stored[3]
+  if #s ~= 32 and (#s < 128 or #s % 16 > 0) then return damaged('s') end
+  if c and (#c == 0 or #c % 40 > 0 or unpacked('<d', c) ~= 0) then return damaged('c') end
+  level, stamp, part, clock = unpacked('<dddd', s)
+  if #s > 32 then
+    swept, epoch, busy, was, placed, fill, held, nodes, last_until, last, credit, void = unpacked('<dddddddddddd', s, 33)
+  end
+  if math.min(stamp, part, clock, swept, busy, was, placed, fill, held, nodes, last_until, last, credit, void) < 0 then
+    return damaged('s')
+  end
+  for i = 129, #s, 16 do
+    local from, to = unpacked('<dd', s, i)
+    returned[#returned + 1] = {from = from, to = to}
   end
   if stored[2] ~= asked then
     local has = {terms(stored[2] or '')}
@@ -124,13 +157,13 @@ if stored[1] then
   end
 end
 if mine then
-  fields = numbers(mine, NODE)
-  if not fields[1] then
-    redis.call('HDEL', key, node)
+  local its_number = node_of(mine)
+  if not its_number then
+    call('HDEL', key, node)
     return foreign(node, 1)
   end
-  if number < fields[1] then
-    return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. text(fields[1]))
+  if number < its_number then
+    return redis.error_reply('TOLLGATE request ' .. text(number) .. ' comes after ' .. text(its_number))
   end
 end
 
@@ -221,14 +254,15 @@ local function mint(time)
   end
   compact()
   if credit > 0 then cut(held) end
-  if last > LAST then last, void, returned = -math.min(level, 0), 0, {} end
+  -- They begin anew if no node knows them, or they become too large.
+  if last > LAST or nodes == 0 and level >= 0 then last, void, returned = -math.min(level, 0), 0, {} end
 end
 
 -- Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
 -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
 -- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
 local is_due = begins_anew or nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept
-local all = nodes > 0 and (is_due or placed > 0 or stored[4] or has_classes) and redis.call('HGETALL', key) or {}
+local all = nodes > 0 and (is_due or placed > 0 or stored[3] or has_classes) and call('HGETALL', key) or {}
 local gone = {}
 if is_due then
   local foreign_count, foreign_name = 0, nil
@@ -237,28 +271,30 @@ if is_due then
   last_until = now
   for i = 1, #all, 2 do
     local name = all[i]
-    if #name > 1 and not (#name == 32 and string.match(all[i + 1], NODE)) then
-      redis.call('HDEL', key, name)
+    local row, number, holds, its_end = all[i + 1], nil, nil, nil
+    if #name == 32 then number, holds, its_end = node_of(row) end
+    if #name > 1 and not number then
+      call('HDEL', key, name)
       foreign_count, foreign_name = foreign_count + 1, foreign_name or name
-    elseif #name > 1 then
-      local number, holds, its_end, epoch, gave, rest = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (.*)$')
-      holds, its_end = tonumber(holds), tonumber(its_end) - step
+    elseif number then
+      its_end = its_end - step
       if its_end + step > begins then taken = taken + holds end
       if its_end <= now then
         gone[name], last_end = true, math.max(last_end, its_end)
       else
         keep, count, last_until = keep + holds, count + 1, math.max(last_until, its_end)
         if step > 0 or begins_anew then
-          if begins_anew then gave = '0' end
-          all[i + 1] = table.concat({number, text(holds, its_end), epoch, gave, rest}, ' ')
-          redis.call('HSET', key, name, all[i + 1])
-          if name == node then mine = all[i + 1] end
+          local granted = begins_anew and packed('<d', 0) or string.sub(row, 33, 40)
+          row = string.sub(row, 1, 16) .. packed('<d', its_end) .. string.sub(row, 25, 32) .. granted .. string.sub(row, 41)
+          call('HSET', key, name, row)
+          all[i + 1] = row
+          if name == node then mine = row end
         end
       end
     end
   end
   if foreign_name then return foreign(foreign_name, foreign_count) end
-  for name in pairs(gone) do redis.call('HDEL', key, name) end
+  for name in pairs(gone) do call('HDEL', key, name) end
   if gone[node] then mine = false end
   -- A period begins. A node may use its allowance until its lease ends, and gets nothing more by a repeat of its last answer.
   if begins_anew then level = math.max(0, burst - taken) end
@@ -305,12 +341,11 @@ if is_newer then
     refused = owed < -MAX_DEBT
     if not refused then
       -- A promise that is repeated would be read by the new rate.
-      all = redis.call('HGETALL', key)
+      all = call('HGETALL', key)
       for i = 1, #all, 2 do
         if #all[i] == 32 then
-          local head, tail = string.match(all[i + 1], '^(%d+ %d+ %d+ %-?%d+ %d+) %d+ (.*)$')
-          all[i + 1] = head .. ' 0 ' .. tail
-          redis.call('HSET', key, all[i], all[i + 1])
+          all[i + 1] = string.sub(all[i + 1], 1, 40) .. packed('<d', 0) .. string.sub(all[i + 1], 49)
+          call('HSET', key, all[i], all[i + 1])
           if all[i] == node and mine then mine = all[i + 1] end
         end
       end
@@ -333,9 +368,8 @@ local before, had, seen, granted, promised, queued_before, at = 0, 0, -1, 0, 0, 
 local progress, promised_last, grace, until_, own = 0, 0, 0, now + ttl, {}
 if mine then
   local _
-  if mine ~= was_mine then fields = numbers(mine, NODE) end
-  before, had, _, seen, granted, promised, queued_before, progress, at, promised_last, grace, own = unpack(fields)
-  own = own ~= '' and places_of(own) or {}
+  before, had, _, seen, granted, promised, queued_before, progress, at, promised_last, grace = node_of(mine)
+  own = places_of(mine)
 end
 local is_repeat = mine and number == before
 local others = held - had
@@ -348,9 +382,9 @@ local row, answer
 if not refused then
   -- The classes of all nodes: those without a request for long are forgotten.
   local classes = {}
-  for a, b, c, d, e in string.gmatch(stored[4] or '', CLASS) do
-    local class = {number = tonumber(a), parent = tonumber(b), weight = tonumber(c), lead = tonumber(d), seen = tonumber(e)}
-    classes[#classes + 1] = class
+  for i = 1, #(stored[3] or ''), 40 do
+    local number, parent, weight, lead, seen = unpacked('<ddddd', stored[3], i)
+    classes[#classes + 1] = {number = number, parent = parent, weight = weight, lead = lead, seen = seen}
   end
   -- The place of a class in the list. A class that is not known has that of class 0.
   local function class_at(number)
@@ -361,7 +395,7 @@ if not refused then
   end
   local function lead_of(number) return classes[1] and classes[class_at(number)].lead or 0 end
   local weights
-  if stored[4] or has_classes then
+  if stored[3] or has_classes then
     -- Of each class, the weights of the classes in it of which some are `counted`, or have such classes in them, and 1 if it is
     -- itself.
     weights = function(counted)
@@ -417,12 +451,12 @@ if not refused then
   local function lacks(class) lacking[class_at(class)] = lacking[class_at(class)] + 1 end
   for i = 1, (placed > 0 or classes[1]) and #all or 0, 2 do
     if #all[i] == 32 and all[i] ~= node and not gone[all[i]] then
-      local asked_at, late, places = string.match(all[i + 1], OTHER)
-      for _, place in ipairs(places ~= '' and places_of(places) or {}) do
+      local asked_at, late = unpacked('<d', all[i + 1], 65), unpacked('<d', all[i + 1], 81)
+      for _, place in ipairs(places_of(all[i + 1])) do
         -- A place further ahead than its longest sleep is void: the clock was set back.
-        local is_kept = place.first > 0 and now <= place.expected + tonumber(late)
+        local is_kept = place.first > 0 and now <= place.expected + late
           and place.expected <= now + math.max(SLEEP, math.floor((now - place.since) / 2))
-        if classes[1] and (is_kept or clock - tonumber(asked_at) < recent) then lacks(place.class) end
+        if classes[1] and (is_kept or clock - asked_at < recent) then lacks(place.class) end
         if is_kept and placed > 0 then
           local tokens = math.min(place.first, burst)
           list[#list + 1] = {class = place.class, lead = lead_of(place.class), since = place.since, first = tokens}
@@ -690,12 +724,13 @@ if not refused then
   note_places(places)
 
   if leave then
-    if mine then redis.call('HDEL', key, node) end
+    if mine then call('HDEL', key, node) end
     held, nodes, allowance = others, nodes - 1, 0
   else
     held, last_until = others + allowance, math.max(last_until, until_)
-    row = text(number, allowance, until_, seen, granted, promised, queued_before, progress, at, promised_last, grace)
-    for _, place in ipairs(places) do row = row .. ' ' .. text(place.class, place.first, place.since, place.expected) end
+    row = packed('<ddddddddddd', number, allowance, until_, seen, granted, promised, queued_before, progress, at, promised_last,
+      grace)
+    for _, place in ipairs(places) do row = row .. packed('<dddd', place.class, place.first, place.since, place.expected) end
   end
   local parts = math.max(1, busy, was)
   -- One part more is left for a node that joins. A far node gets at least what is minted until its next answer.
@@ -706,23 +741,26 @@ if not refused then
   for _, number in ipairs(given_rows) do answer[#answer + 1] = number end
   local rows = {}
   for index, class in ipairs(classes) do
-    rows[index] = text(class.number, class.parent, class.weight, class.lead, class.seen)
+    rows[index] = packed('<ddddd', class.number, class.parent, class.weight, class.lead, class.seen)
   end
   if rows[1] then
-    redis.call('HSET', key, 'c', table.concat(rows, ' '))
-  elseif stored[4] then
-    redis.call('HDEL', key, 'c')
+    call('HSET', key, 'c', table.concat(rows))
+  elseif stored[3] then
+    call('HDEL', key, 'c')
   end
 end
 
-local bucket = text(level, stamp, part, swept, epoch, busy, was, clock, placed, fill, held, nodes, last_until, last, credit, void)
-for _, run in ipairs(returned) do bucket = bucket .. ' ' .. text(run.from, run.to) end
+local bucket = packed('<dddd', level, stamp, part, clock)
+if nodes > 0 or level < 0 or busy > 0 or was > 0 or has_classes or stored[3] then
+  bucket = bucket .. packed('<dddddddddddd', swept, epoch, busy, was, placed, fill, held, nodes, last_until, last, credit, void)
+  for _, run in ipairs(returned) do bucket = bucket .. packed('<dd', run.from, run.to) end
+end
 if row then
-  redis.call('HSET', key, 's', bucket, 'q', quota, node, row)
+  call('HSET', key, 's', bucket, 'q', quota, node, row)
 elseif stored[2] == quota then
-  redis.call('HSET', key, 's', bucket)
+  call('HSET', key, 's', bucket)
 else
-  redis.call('HSET', key, 's', bucket, 'q', quota)
+  call('HSET', key, 's', bucket, 'q', quota)
 end
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
@@ -733,7 +771,7 @@ local function fills(tokens)
 end
 local idle = (initial < burst or kind > 1) and IDLE or 0
 local keep = math.max(fills(math.max(0, burst - level)) + idle, last_until - now + fills(math.min(held, burst)))
-redis.call('PEXPIRE', key, text(math.ceil(math.min(keep, LONGEST) / 1000) + 1))
+call('PEXPIRE', key, math.ceil(math.min(keep, LONGEST) / 1000) + 1)
 
 if refused then
   return redis.error_reply('TOLLGATE the store owes ' .. text(math.max(0, -level)) ..
@@ -743,4 +781,4 @@ if is_other then
   for _, number in ipairs({amount, period, burst, initial, kind, version}) do answer[#answer + 1] = number end
   if kind > 1 then answer[#answer + 1], answer[#answer + 2] = begins, ends end
 end
-return answer
+return packed('<' .. string.rep('d', #answer), unpack(answer))

@@ -103,7 +103,8 @@ impl SharedBucket {
         if self.credit > 0 {
             self.cut(self.held);
         }
-        if self.last > LAST {
+        // They begin anew if no node knows them, or they become too large.
+        if self.last > LAST || self.nodes.is_empty() && self.level >= 0 {
             (self.last, self.void) = (-self.level.min(0), 0);
             self.returned.clear();
         }

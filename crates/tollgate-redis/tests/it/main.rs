@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "cluster", feature = "sentinel"))]
 
+mod claims;
 mod cluster;
 mod conformance;
 mod failover;

@@ -10,8 +10,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
-/// How an answer to a request begins: the array of numbers.
-const ANSWER: &[u8] = b"*13\r\n";
+/// How an answer begins: thirteen numbers, or the five of a claim at once.
+const ANSWERS: [&[u8]; 2] = [b"$104\r\n", b"$40\r\n"];
 
 #[derive(Default)]
 pub struct Proxy {
@@ -70,7 +70,8 @@ impl Proxy {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             // The client's own setup commands have other answers.
-            if is_answer && buffer.starts_with(ANSWER) && self.cuts.swap(false, Ordering::AcqRel) {
+            let is_answer = is_answer && ANSWERS.iter().any(|begin| buffer.starts_with(begin));
+            if is_answer && self.cuts.swap(false, Ordering::AcqRel) {
                 self.cut.fetch_add(1, Ordering::AcqRel);
                 break;
             }

@@ -201,9 +201,9 @@ impl Server {
         let mut client = self.client();
         // For a replica in a cluster, which would redirect to its master. Other servers do not know the command.
         _ = redis::cmd("READONLY").exec(&mut client);
-        let mut fields: Vec<(String, String)> = redis::cmd("HGETALL").arg(key).query(&mut client).unwrap();
+        let mut fields: Vec<(String, Vec<u8>)> = redis::cmd("HGETALL").arg(key).query(&mut client).unwrap();
         fields.sort();
-        fields.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+        fields.into_iter().map(|(name, value)| format!("{name}={}", value.escape_ascii())).collect()
     }
 
     /// Kills the server by `kill -9`.
