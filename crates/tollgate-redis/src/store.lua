@@ -59,29 +59,30 @@ else
   stored = call('HMGET', key, 's', 'q', 'c', node)
 end
 
+local min, max, floor, ceil = math.min, math.max, math.floor, math.ceil
 local HORIZON, LONGEST_HORIZON, GRACE, SLEEP, LOOK, MOST_PLACES = 250000, 1000000, 100000, 700000, 5000, 1000
 local MOST_CLASSES, REMEMBERED, LEAST_REACH, MOST_LEAD, MAX_WEIGHT, MAX_DEPTH = 128, 2000000, 5000, 2 ^ 52, 1000000, 16
 local MOST_RETURNED, LAST, SLACK = 8, 2 ^ 52, 100
 local numbers = node and ARGV[2] or packed('<ddddd', 1, 1, 1, 2000000, tonumber(ARGV[2])) .. string.rep('\0', 104)
 local number, leave, at_once, ttl, want, first, age, useful, rtt, back, unused, its_last, rest, ahead, banked, allowance,
   minimum, keeps = unpacked('<dddddddddddddddddd', numbers)
-leave, at_once, ttl, age = leave == 1, at_once == 1, math.min(ttl, LONGEST), math.min(age, LONGEST)
+leave, at_once, ttl, age = leave == 1, at_once == 1, min(ttl, LONGEST), min(age, LONGEST)
 -- The claims of each class. Without classes, all are those of class 0.
 local claims, has_classes = {}, #numbers > 144
-local function claim(number, parent, weight, want, first, lack, age, useful)
-  local row = {number = number, parent = parent, weight = math.max(1, math.min(weight, MAX_WEIGHT)), want = want, first = first,
-    lack = lack, age = math.min(age, LONGEST), useful = useful, at = 1, reach = 0, older = 0, sooner = 0, within = 0, part = 1,
+for i = 145, max(145, #numbers), 64 do
+  local number, parent, weight, want, first, lack, age, useful = 0, 0, 1, want, first, want, age, useful
+  if has_classes then number, parent, weight, want, first, lack, age, useful = unpacked('<dddddddd', numbers, i) end
+  claims[#claims + 1] = {number = number, parent = parent, weight = max(1, min(weight, MAX_WEIGHT)), want = want, first = first,
+    lack = lack, age = min(age, LONGEST), useful = useful, at = 1, reach = 0, older = 0, sooner = 0, within = 0, part = 1,
     most = 2 ^ 53, given = 0}
-  claims[#claims + 1] = row
 end
-for i = 145, #numbers, 64 do claim(unpacked('<dddddddd', numbers, i)) end
-if not has_classes then claim(0, 0, 1, want, first, want, age, useful) end
 
 -- The numbers of a node and its places: nothing if no node wrote them. Only the epoch and `since` may be negative.
 local function node_of(row)
   if #row < 88 or (#row - 88) % 32 > 0 then return end
-  local number, allowance, until_, epoch, granted, promised, queued_before, part, at, last, grace = unpacked('<ddddddddddd', row)
-  if math.min(number, allowance, until_, granted, promised, queued_before, part, at, last, grace) >= 0 then
+  local number, allowance, until_, epoch, granted, promised, queued_before, part, at, last, grace =
+    unpacked('<ddddddddddd', row)
+  if min(number, allowance, until_, granted, promised, queued_before, part, at, last, grace) >= 0 then
     return number, allowance, until_, epoch, granted, promised, queued_before, part, at, last, grace
   end
 end
@@ -101,8 +102,15 @@ end
 
 -- The amount, period, burst, initial tokens, kind and version of a quota's text, and when its period begins and ends.
 local function terms(text)
-  local a, p, b, i, k, v, f, t = string.match(text, '^([1-9]%d*) ([1-9]%d*) ([1-9]%d*) (%d+) (%d+) ?(%d*) ?(%d*) ?(%d*)$')
-  return tonumber(a), tonumber(p), tonumber(b), tonumber(i), tonumber(k), tonumber(v) or 0, tonumber(f) or 0, tonumber(t) or 0
+  local a, p, b, i, k, more = string.match(text, '^([1-9]%d*) ([1-9]%d*) ([1-9]%d*) (%d+) (%d+)(.*)$')
+  if not a then return end
+  local v, f, t = 0, 0, 0
+  if more ~= '' then
+    v, f, t = string.match(more, '^ (%d+) ?(%d*) ?(%d*)$')
+    if not v then return end
+    v, f, t = v + 0, tonumber(f) or 0, tonumber(t) or 0
+  end
+  return a + 0, p + 0, b + 0, i + 0, k + 0, v, f, t
 end
 
 -- Nothing can be granted without the quota and the bucket, and the script cannot restore them.
@@ -132,7 +140,7 @@ if stored[1] then
   if #s > 32 then
     swept, epoch, busy, was, placed, fill, held, nodes, last_until, last, credit, void = unpacked('<dddddddddddd', s, 33)
   end
-  if math.min(stamp, part, clock, swept, busy, was, placed, fill, held, nodes, last_until, last, credit, void) < 0 then
+  if min(stamp, part, clock, swept, busy, was, placed, fill, held, nodes, last_until, last, credit, void) < 0 then
     return damaged('s')
   end
   for i = 129, #s, 16 do
@@ -150,7 +158,7 @@ if stored[1] then
     quota = stored[2]
     if kind == has[5] and begins <= now and now < ends and now >= has[8] then
       begins_anew = begins > has[7]
-      has[7], has[8] = math.max(has[7], begins), ends
+      has[7], has[8] = max(has[7], begins), ends
       quota = text(unpack(has))
     end
     amount, period, burst, initial, kind, version, begins, ends = unpack(has)
@@ -175,20 +183,20 @@ end
 local function div(a, b) return (a - a % b) / b end
 
 -- The time until the period of a calendar ends.
-local function period_rest() return math.max(1, ends - stamp) end
+local function period_rest() return max(1, ends - stamp) end
 
 -- The progress towards the next token, in parts of the period; of a stepped quota, the time since the period began. As if all
 -- periods of a calendar were of one length.
 local function phase()
-  if kind > 1 then return period - math.min(period_rest(), period) end
+  if kind > 1 then return period - min(period_rest(), period) end
   return kind == 1 and stamp % period or part
 end
 
 -- The most tokens that there may be beside the allowances.
-local function most(held) return math.max(burst - held, math.min(fill, burst), 0) end
+local function most(held) return max(burst - held, min(fill, burst), 0) end
 
 -- The number of the last promised token that was minted.
-local function minted_number() return last + math.min(level, 0) end
+local function minted_number() return last + min(level, 0) end
 
 -- Forgets the returned promises that have no tokens any more.
 local function compact()
@@ -202,7 +210,7 @@ end
 -- Lowers the level to what may be there beside allowances of `held`, and the credit to half of the burst less these. A full
 -- bucket has no part of a token.
 local function cut(held)
-  credit = math.max(0, math.min(credit, math.floor(burst / 2) - held))
+  credit = max(0, min(credit, floor(burst / 2) - held))
   if level < 0 then return end
   level, credit = level + credit, 0
   if level >= most(held) then level, part = most(held), 0 end
@@ -210,8 +218,8 @@ end
 
 -- How many tokens are minted in the next `micros` microseconds, up to 2^52.
 local function minted_within(micros)
-  if kind > 0 then return math.min(div(phase() + micros, period) * amount, MAX_DEBT) end
-  return math.min(div(micros, period) * amount + div(micros % period * amount + part, period), MAX_DEBT)
+  if kind > 0 then return min(div(phase() + micros, period) * amount, MAX_DEBT) end
+  return min(div(micros, period) * amount + div(micros % period * amount + part, period), MAX_DEBT)
 end
 
 -- In how many microseconds so many tokens are minted, up to 2^52; 0 if there are that many already.
@@ -226,7 +234,7 @@ local function time_to(tokens)
     local left = over * period - part
     micros = micros - div(-left, amount)
   end
-  return math.max(0, math.min(micros, LONGEST))
+  return max(0, min(micros, LONGEST))
 end
 
 -- Mints up to `time`. The fraction of a token is carried, unless the bucket was already full. If the clock has stepped back,
@@ -234,7 +242,7 @@ end
 local function mint(time)
   local minted, left = 0, part
   if kind == 1 then
-    minted = math.max(0, div(time, period) - div(stamp, period)) * amount
+    minted = max(0, div(time, period) - div(stamp, period)) * amount
   elseif kind == 0 and time > stamp then
     local over = (time - stamp) % period
     local sum = over * amount + part
@@ -242,26 +250,27 @@ local function mint(time)
     minted = (time - stamp - over) / period * amount + (sum - left) / period
     part = left
   end
-  clock = clock + math.max(0, time - stamp)
+  clock = clock + max(0, time - stamp)
   if time < stamp then void, returned = last, {} end
   stamp = time
   local full = most(held)
   if kind == 0 and (level + minted > full or level + minted == full and left >= amount) then part = 0 end
-  if minted > 0 then level = math.max(level, math.min(full, level + minted)) end
-  for _, run in ipairs(returned) do
-    local from = math.max(run.from, math.min(run.to, minted_number()))
+  if minted > 0 then level = max(level, min(full, level + minted)) end
+  for i = 1, #returned do
+    local run = returned[i]
+    local from = max(run.from, min(run.to, minted_number()))
     credit, run.from = credit + from - run.from, from
   end
-  compact()
+  if returned[1] then compact() end
   if credit > 0 then cut(held) end
   -- They begin anew if no node knows them, or they become too large.
-  if last > LAST or nodes == 0 and level >= 0 then last, void, returned = -math.min(level, 0), 0, {} end
+  if last > LAST or nodes == 0 and level >= 0 then last, void, returned = -min(level, 0), 0, {} end
 end
 
 -- Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
 -- bucket has space for these tokens only from then on: it mints up to the last of these ends first. If the clock has
 -- stepped back, the ends step back with it: no node is forgotten sooner or later for that.
-local is_due = begins_anew or nodes == 0 or now >= swept + math.ceil(ttl / 4) or now < swept
+local is_due = begins_anew or nodes == 0 or now >= swept + ceil(ttl / 4) or now < swept
 local all = nodes > 0 and (is_due or placed > 0 or stored[3] or has_classes) and call('HGETALL', key) or {}
 local gone = {}
 if is_due then
@@ -280,9 +289,9 @@ if is_due then
       its_end = its_end - step
       if its_end + step > begins then taken = taken + holds end
       if its_end <= now then
-        gone[name], last_end = true, math.max(last_end, its_end)
+        gone[name], last_end = true, max(last_end, its_end)
       else
-        keep, count, last_until = keep + holds, count + 1, math.max(last_until, its_end)
+        keep, count, last_until = keep + holds, count + 1, max(last_until, its_end)
         if step > 0 or begins_anew then
           local granted = begins_anew and packed('<d', 0) or string.sub(row, 33, 40)
           row = string.sub(row, 1, 16) .. packed('<d', its_end) .. string.sub(row, 25, 32) .. granted .. string.sub(row, 41)
@@ -297,7 +306,7 @@ if is_due then
   for name in pairs(gone) do call('HDEL', key, name) end
   if gone[node] then mine = false end
   -- A period begins. A node may use its allowance until its lease ends, and gets nothing more by a repeat of its last answer.
-  if begins_anew then level = math.max(0, burst - taken) end
+  if begins_anew then level = max(0, burst - taken) end
   if last_end > stamp then mint(last_end) end
   held, nodes, swept = keep, count, now
 end
@@ -306,8 +315,8 @@ mint(now)
 -- A dividend / divisor, rounded up, and by a little more if the doubles may have been rounded down.
 local function rounded_up(dividend, divisor)
   local quotient = dividend / divisor
-  if dividend > 2 ^ 53 then return math.ceil(quotient * (1 + 1 / 2 ^ 50)) end
-  return math.ceil(quotient)
+  if dividend > 2 ^ 53 then return ceil(quotient * (1 + 1 / 2 ^ 50)) end
+  return ceil(quotient)
 end
 
 -- A newer quota replaces that of the store. Tokens stay, as far as the new burst allows. Promised instants stay too: the
@@ -319,14 +328,14 @@ if is_newer then
   local owed, to_part = level, part
   if to_amount ~= amount or to_period ~= period or to_kind ~= kind then
     if level < 0 then
-      local rest = kind > 0 and math.ceil(-level / amount) * period - now % period
+      local rest = kind > 0 and ceil(-level / amount) * period - now % period
         or rounded_up(-level * period - part, amount)
       to_part = 0
       if to_kind > 1 then
         -- What was promised comes, and nothing is promised after it.
         owed = 0
       elseif to_kind == 1 then
-        owed = -math.floor((rest + now % to_period) / to_period) * to_amount
+        owed = -floor((rest + now % to_period) / to_period) * to_amount
       else
         owed = -rounded_up(rest * to_amount, to_period)
         -- The part of a token by which the debt was rounded up, if that is exact.
@@ -336,7 +345,7 @@ if is_newer then
       to_part = 0
     else
       -- Two parts less than the doubles say, in case they were rounded up.
-      to_part = math.max(0, math.floor(part * (to_period / period)) - 2)
+      to_part = max(0, floor(part * (to_period / period)) - 2)
     end
     refused = owed < -MAX_DEBT
     if not refused then
@@ -373,7 +382,7 @@ if mine then
 end
 local is_repeat = mine and number == before
 local others = held - had
-local reach = math.max(HORIZON, math.min(LONGEST_HORIZON, math.floor(rtt * 5 / 2)))
+local reach = max(HORIZON, min(LONGEST_HORIZON, floor(rtt * 5 / 2)))
 local recent = 2 * reach
 -- Nothing is promised for the next period of a calendar: no debt is there when it begins.
 if kind > 1 then reach = 0 end
@@ -430,7 +439,7 @@ if not refused then
       if classes[index].number ~= row.number then
         local lead, oldest = 0, 2
         for other, class in ipairs(classes) do
-          if row.parent ~= 0 and class.parent == row.parent then lead = math.max(lead, class.lead) end
+          if row.parent ~= 0 and class.parent == row.parent then lead = max(lead, class.lead) end
           if other > 1 and class.seen < classes[oldest].seen then oldest = other end
         end
         if #classes == MOST_CLASSES then table.remove(classes, oldest) end
@@ -439,13 +448,13 @@ if not refused then
       end
       local class = classes[index]
       class.parent, class.weight = row.parent, row.weight
-      if row.lack > 0 then class.seen = math.max(class.seen, clock) end
+      if row.lack > 0 then class.seen = max(class.seen, clock) end
     end
-    if classes[1] and not has_classes and want > 0 then classes[1].seen = math.max(classes[1].seen, clock) end
+    if classes[1] and not has_classes and want > 0 then classes[1].seen = max(classes[1].seen, clock) end
   end
 
-  -- The places of other nodes: the lead of the class, since when, and the tokens. And on how many nodes each class lacks tokens,
-  -- and on how many it will if the request is granted.
+  -- The places of other nodes: the lead of the class, since when, and the tokens. And on how many nodes each class lacks
+  -- tokens, and on how many it will if the request is granted.
   local list, all_first, lacking = {}, 0, {}
   for index = 1, #classes do lacking[index] = 0 end
   local function lacks(class) lacking[class_at(class)] = lacking[class_at(class)] + 1 end
@@ -455,17 +464,17 @@ if not refused then
       for _, place in ipairs(places_of(all[i + 1])) do
         -- A place further ahead than its longest sleep is void: the clock was set back.
         local is_kept = place.first > 0 and now <= place.expected + late
-          and place.expected <= now + math.max(SLEEP, math.floor((now - place.since) / 2))
+          and place.expected <= now + max(SLEEP, floor((now - place.since) / 2))
         if classes[1] and (is_kept or clock - asked_at < recent) then lacks(place.class) end
         if is_kept and placed > 0 then
-          local tokens = math.min(place.first, burst)
+          local tokens = min(place.first, burst)
           list[#list + 1] = {class = place.class, lead = lead_of(place.class), since = place.since, first = tokens}
           all_first = all_first + tokens
         end
       end
     end
   end
-  for _, row in ipairs(claims) do row.first, row.reach = math.min(row.first, burst), reach end
+  for i = 1, #claims do claims[i].first, claims[i].reach = min(claims[i].first, burst), reach end
   local now_weights, live_weights, share_of, least_lead
   local live = 0
   if classes[1] then
@@ -486,25 +495,25 @@ if not refused then
       end
     end
     for _, row in ipairs(claims) do
-      if away[2] or away[1] and away[1] ~= row.at then row.reach = math.min(row.reach, math.max(2 * rtt, LEAST_REACH)) end
+      if away[2] or away[1] and away[1] ~= row.at then row.reach = min(row.reach, max(2 * rtt, LEAST_REACH)) end
     end
-    for _, row in ipairs(claims) do reach = math.min(reach, row.reach) end
+    for _, row in ipairs(claims) do reach = min(reach, row.reach) end
     -- What is due to a class of all tokens, by these weights.
     share_of = function(sums, index)
-      local share = 1 / math.max(1, sums[index])
+      local share = 1 / max(1, sums[index])
       for _ = 1, MAX_DEPTH do
         if index == 1 then break end
         local weight = classes[index].weight
         index = class_at(classes[index].parent)
-        share = share * weight / math.max(1, sums[index])
+        share = share * weight / max(1, sums[index])
       end
-      return math.min(share, 1)
+      return min(share, 1)
     end
     -- The smallest lead of a class that lacks tokens.
     least_lead = function()
       local least
       for index, class in ipairs(classes) do
-        if lacking[index] > 0 then least = math.min(least or class.lead, class.lead) end
+        if lacking[index] > 0 then least = min(least or class.lead, class.lead) end
       end
       return least or 0
     end
@@ -514,25 +523,22 @@ if not refused then
   local function note_places(own)
     local best, its_lead
     placed, fill = all_first, 0
-    local function look(place, lead)
-      if not best or lead < its_lead
-        or lead == its_lead and (place.since < best.since or place.since == best.since and place.first > best.first)
+    for index = 1, #list + #own do
+      local place = list[index] or own[index - #list]
+      local lead = place.lead or lead_of(place.class)
+      if index > #list then placed = placed + place.first end
+      if place.first > 0 and (not best or lead < its_lead or lead == its_lead
+        and (place.since < best.since or place.since == best.since and place.first > best.first))
       then
         best, its_lead = place, lead
-      end
-    end
-    for _, place in ipairs(list) do look(place, place.lead) end
-    for _, place in ipairs(own) do
-      if place.first > 0 then
-        placed = placed + place.first
-        look(place, lead_of(place.class))
       end
     end
     if best then fill = best.first end
   end
   -- What was saved up for a node that has not come, or whose claim has left, is not there any more.
   local kept = {}
-  for _, place in ipairs(own) do
+  for i = 1, #own do
+    local place = own[i]
     for _, row in ipairs(claims) do
       if row.number == place.class then
         local is_kept = place.first <= row.first or row.want == 0 and row.lack > 0
@@ -545,12 +551,12 @@ if not refused then
   cut(held)
   if mine and not is_repeat then
     -- Of a calendar quota no more than the node got in this period, or might keep when that began.
-    if kind > 1 then back = math.min(back, had + granted) end
+    if kind > 1 then back = min(back, had + granted) end
     -- Returned promises: the last ones are not promised any more; those that have later ones behind them can be promised anew.
     local minted = minted_number()
     local is_on_time = time_to(its_last - minted) <= rest + SLACK
     if its_last <= last and its_last - unused >= void and is_on_time then
-      local run = {from = math.max(its_last - unused, minted), to = math.max(its_last, minted)}
+      local run = {from = max(its_last - unused, minted), to = max(its_last, minted)}
       back = back + unused - (run.to - run.from)
       returned[#returned + 1] = run
       table.sort(returned, function(a, b) return a.from < b.from or a.from == b.from and a.to < b.to end)
@@ -564,30 +570,32 @@ if not refused then
     if level < 0 then credit = credit + back else level = level + back end
     cut(others + keeps)
   end
-  local there = math.max(level, 0) + credit
-  for _, row in ipairs(claims) do
+  local there = max(level, 0) + credit
+  for i = 1, #claims do
+    local row = claims[i]
     -- The tokens of the places before it, and how many are surely given before it gets some: places of other classes come
     -- behind it as soon as one of them is served.
     local lead, since, own_class, others, least = lead_of(row.number), now - row.age, 0, 0, 2 ^ 53
-    for _, place in ipairs(list) do
+    for other = 1, #list do
+      local place = list[other]
       if place.lead < lead or place.lead == lead and place.since < since then
         if place.class == row.number then
           own_class = own_class + place.first
         else
-          others, least = others + place.first, math.min(least, place.first)
+          others, least = others + place.first, min(least, place.first)
         end
       end
     end
-    row.older, row.sooner = own_class + others, own_class + math.min(others, least)
-    row.within = at_once and 0 or minted_within(math.min(row.reach, row.useful))
+    row.older, row.sooner = own_class + others, own_class + min(others, least)
+    row.within = at_once and 0 or minted_within(min(row.reach, row.useful))
     if classes[1] then
       -- So small a part that classes take turns several times within the horizon.
-      local tokens, nodes = there + minted_within(div(row.reach * 2, 5)), math.max(1, lacking[row.at])
-      local part = math.floor(tokens * share_of(now_weights, row.at) / nodes)
-      local ahead = math.max(0, lead - least_lead())
-      ahead = math.floor(ahead * share_of(live_weights, row.at) / 1000)
-      row.part = math.max(1, part)
-      if live > 1 then row.most = math.max(ahead <= math.max(part, row.first) and row.first or 0, part - div(ahead, nodes)) end
+      local tokens, nodes = there + minted_within(div(row.reach * 2, 5)), max(1, lacking[row.at])
+      local part = floor(tokens * share_of(now_weights, row.at) / nodes)
+      local ahead = max(0, lead - least_lead())
+      ahead = floor(ahead * share_of(live_weights, row.at) / 1000)
+      row.part = max(1, part)
+      if live > 1 then row.most = max(ahead <= max(part, row.first) and row.first or 0, part - div(ahead, nodes)) end
     end
   end
   if is_repeat then
@@ -595,63 +603,63 @@ if not refused then
     allowance = had
     local rest = granted + promised
     for _, row in ipairs(claims) do
-      row.given = math.min(row.want, rest)
+      row.given = min(row.want, rest)
       rest = rest - row.given
     end
   else
     if not mine then nodes, keeps = nodes + 1, 0 end
     -- The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
     local is_outdated = not at_once and is_other
-    -- `want`, or `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt, returned
-    -- ones that come after all that the node still has, or those that are not promised yet.
+    -- `want`, or `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt,
+    -- returned ones that come after all that the node still has, or those that are not promised yet.
     local minted = minted_number()
-    local function in_time(run, within) return math.max(0, math.min(run.to, minted + within) - run.from) end
-    local function all_there(within)
-      if level >= 0 then return level + within end
-      local sum = credit + math.max(0, level + within)
-      for _, run in ipairs(returned) do sum = sum + in_time(run, within) end
-      return sum
-    end
-    local function give(source)
+    local function in_time(run, within) return max(0, min(run.to, minted + within) - run.from) end
+    local function give(there, run)
       local sum = 0
-      for _, row in ipairs(claims) do
-        local can = math.min(source(row.within), all_there(row.within) - (at_once and all_first or row.older)) - sum
-        can = math.min(can, row.most)
+      for i = 1, #claims do
+        local row = claims[i]
+        local within, all = row.within, level + row.within
+        local can = run and in_time(run, within) or there or all
+        if level < 0 then
+          all = credit + max(0, all)
+          for other = 1, #returned do all = all + in_time(returned[other], within) end
+        end
+        can = min(can, all - (at_once and all_first or row.older)) - sum
+        can = min(can, row.most)
         row.given = 0
-        if is_outdated then
-          row.given = 0
-        elseif row.want <= can then
+        if row.want <= can and not is_outdated then
           row.given = row.want
-        elseif row.first <= can and not at_once then
+        elseif row.first <= can and not at_once and not is_outdated then
           row.given = row.first
         end
         sum = sum + row.given
       end
       return sum
     end
-    local from_there, again = level < 0 and give(function() return credit end) or 0, nil
+    local from_there, again = level < 0 and give(credit) or 0, nil
     local given = from_there
-    for _, run in ipairs(returned) do
+    for i = 1, #returned do
+      local run = returned[i]
       if given == 0 and run.from >= its_last - unused then
-        given = give(function(within) return in_time(run, within) end)
+        given = give(nil, run)
         again = given > 0 and run or nil
       end
     end
-    if given == 0 then given = give(function(within) return level + within end) end
+    if given == 0 then given = give() end
     local is_new = from_there == 0 and not again
     -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied.
-    local half = math.floor(burst / 2)
-    local fair = math.max(1, math.floor(burst / (2 * (nodes + 1))))
-    allowance = math.max(keeps, math.min(math.max(math.min(allowance, fair), minimum), half - others))
+    local half = floor(burst / 2)
+    local fair = max(1, floor(burst / (2 * (nodes + 1))))
+    allowance = max(keeps, min(max(min(allowance, fair), minimum), half - others))
     -- Callers to come get tokens that are there and for which no claim waits; beside claims that wait, and for one that was
     -- denied, those of the horizon.
     local spare = level + ((minimum > 0 or given > 0) and minted_within(reach) or 0)
     local limit = (is_outdated or not is_new) and 0 or spare - given - all_first
-    local more = math.max(0, math.min(ahead, allowance - banked, limit))
+    local more = max(0, min(ahead, allowance - banked, limit))
     local tokens = given + more
-    allowance = math.max(keeps, math.min(allowance, banked + more))
-    local owed = math.max(0, -level)
-    granted, queued_before = math.max(0, math.min(level, tokens)), owed
+    allowance = max(keeps, min(allowance, banked + more))
+    local owed = max(0, -level)
+    granted, queued_before = max(0, min(level, tokens)), owed
     promised_last = last + tokens - granted
     if from_there > 0 then
       granted, credit = from_there, credit - from_there
@@ -669,42 +677,40 @@ if not refused then
     at = clock
     cut(others + allowance)
     -- Counts the nodes with waiters, in each epoch anew.
-    local this = math.floor(now / EPOCH)
-    local fills = math.min(math.ceil(owed / amount) * period, LONGEST)
-    local passed, length = this - epoch, 1 + math.floor((fills + EPOCH / 2) / EPOCH)
+    local this = floor(now / EPOCH)
+    local fills = min(ceil(owed / amount) * period, LONGEST)
+    local passed, length = this - epoch, 1 + floor((fills + EPOCH / 2) / EPOCH)
     if passed < 0 or passed >= length then
       was = passed >= 0 and passed < 2 * length and busy or 0
       busy, epoch = 0, this
     end
     if want > 0 and not at_once and seen ~= epoch then busy, seen = busy + 1, epoch end
-    grace = math.max(GRACE, math.floor(math.min(rtt, LONGEST_HORIZON) * 5 / 4))
+    grace = max(GRACE, floor(min(rtt, LONGEST_HORIZON) * 5 / 4))
     -- The classes were given tokens: the virtual time goes on to the smallest tag of those that lack some.
     if classes[1] and given > 0 then
       for _, row in ipairs(claims) do
         local class = classes[row.at]
-        class.lead = math.min(class.lead + math.floor(row.given * 1000 / share_of(live_weights, row.at)), MOST_LEAD)
+        class.lead = min(class.lead + floor(row.given * 1000 / share_of(live_weights, row.at)), MOST_LEAD)
       end
       local least = least_lead()
-      for _, class in ipairs(classes) do class.lead = math.max(0, class.lead - least) end
+      for _, class in ipairs(classes) do class.lead = max(0, class.lead - least) end
     end
   end
   -- A class that gets nothing, and whose claims can still be served in time, gets a place.
-  local in_vain, wait, places, given_rows = granted + promised == 0, nil, is_repeat and own or {}, {}
-  for _, row in ipairs(claims) do
-    local is_sent_away = row.given == 0 and row.first > 0 and (in_vain or has_classes)
-    -- A class that is ahead of others looks again soon.
-    local least_wait = is_sent_away and row.most < row.first and row.reach + LOOK or 0
-    local function time_behind(tokens)
-      return is_sent_away and math.max(least_wait, time_to(row.first + tokens - level)) or 0
+  local in_vain, wait, places, of_classes = granted + promised == 0, nil, is_repeat and own or {}, ''
+  for i = 1, #claims do
+    local row = claims[i]
+    local is_sent_away, its_wait, sleep = row.given == 0 and row.first > 0 and (in_vain or has_classes), 0, 0
+    if is_sent_away then
+      -- A class that is ahead of others looks again soon.
+      local least_wait = row.most < row.first and row.reach + LOOK or 0
+      its_wait = max(least_wait, time_to(row.first + row.older - level))
+      -- A node that does not know of classes computes its sleep from the wait.
+      local soonest = has_classes and max(least_wait, time_to(row.first + row.sooner - level)) or its_wait
+      sleep = max(0, min(soonest - row.reach, max(SLEEP, floor(row.age / 2))))
     end
-    local its_wait = time_behind(row.older)
-    -- A node that does not know of classes computes its sleep from the wait.
-    local soonest = has_classes and time_behind(row.sooner) or its_wait
-    local sleep = math.max(0, math.min(soonest - row.reach, math.max(SLEEP, math.floor(row.age / 2))))
-    if has_classes then
-      for _, number in ipairs({row.given, its_wait, sleep, row.part}) do given_rows[#given_rows + 1] = number end
-    end
-    if in_vain and its_wait > 0 then wait = math.min(wait or its_wait, its_wait) end
+    if has_classes then of_classes = of_classes .. packed('<dddd', row.given, its_wait, sleep, row.part) end
+    if in_vain and its_wait > 0 then wait = min(wait or its_wait, its_wait) end
     if not is_repeat and not at_once and row.lack > row.given then
       local place = {class = row.number, first = 0, since = 0, expected = 0}
       if row.want == 0 then
@@ -713,13 +719,13 @@ if not refused then
         end
       elseif is_sent_away and its_wait <= row.useful and #list + #places < MOST_PLACES then
         place.first, place.since, place.expected = row.first, now - row.age, now + sleep
-        if classes[1] then classes[row.at].seen = math.max(classes[row.at].seen, clock + sleep) end
+        if classes[1] then classes[row.at].seen = max(classes[row.at].seen, clock + sleep) end
       end
       if place.first > 0 or classes[1] then places[#places + 1] = place end
     end
   end
-  for _, place in ipairs(places) do
-    if place.first > 0 then until_ = math.max(until_, place.expected + grace) end
+  for i = 1, #places do
+    if places[i].first > 0 then until_ = max(until_, places[i].expected + grace) end
   end
   note_places(places)
 
@@ -727,23 +733,25 @@ if not refused then
     if mine then call('HDEL', key, node) end
     held, nodes, allowance = others, nodes - 1, 0
   else
-    held, last_until = others + allowance, math.max(last_until, until_)
+    held, last_until = others + allowance, max(last_until, until_)
     row = packed('<ddddddddddd', number, allowance, until_, seen, granted, promised, queued_before, progress, at, promised_last,
       grace)
-    for _, place in ipairs(places) do row = row .. packed('<dddd', place.class, place.first, place.since, place.expected) end
+    for i = 1, #places do
+      local place = places[i]
+      row = row .. packed('<dddd', place.class, place.first, place.since, place.expected)
+    end
   end
-  local parts = math.max(1, busy, was)
+  local parts = max(1, busy, was)
   -- One part more is left for a node that joins. A far node gets at least what is minted until its next answer.
-  local span = math.max(div(reach * parts, parts + 1), math.min(rtt, reach))
-  local its_part = math.max(1, div(there + minted_within(span), parts))
-  answer = {before, clock - at, granted, promised, queued_before, progress, wait or 0, its_part, allowance, nodes,
-    math.max(0, level) + credit, promised_last, clock}
-  for _, number in ipairs(given_rows) do answer[#answer + 1] = number end
-  local rows = {}
-  for index, class in ipairs(classes) do
-    rows[index] = packed('<ddddd', class.number, class.parent, class.weight, class.lead, class.seen)
-  end
-  if rows[1] then
+  local span = max(div(reach * parts, parts + 1), min(rtt, reach))
+  local its_part = max(1, div(there + minted_within(span), parts))
+  answer = packed('<ddddddddddddd', before, clock - at, granted, promised, queued_before, progress, wait or 0, its_part,
+    allowance, nodes, max(0, level) + credit, promised_last, clock) .. of_classes
+  if classes[1] then
+    local rows = {}
+    for index, class in ipairs(classes) do
+      rows[index] = packed('<ddddd', class.number, class.parent, class.weight, class.lead, class.seen)
+    end
     call('HSET', key, 'c', table.concat(rows))
   elseif stored[3] then
     call('HDEL', key, 'c')
@@ -753,32 +761,27 @@ end
 local bucket = packed('<dddd', level, stamp, part, clock)
 if nodes > 0 or level < 0 or busy > 0 or was > 0 or has_classes or stored[3] then
   bucket = bucket .. packed('<dddddddddddd', swept, epoch, busy, was, placed, fill, held, nodes, last_until, last, credit, void)
-  for _, run in ipairs(returned) do bucket = bucket .. packed('<dd', run.from, run.to) end
+  for i = 1, #returned do bucket = bucket .. packed('<dd', returned[i].from, returned[i].to) end
 end
-if row then
-  call('HSET', key, 's', bucket, 'q', quota, node, row)
-elseif stored[2] == quota then
-  call('HSET', key, 's', bucket)
-else
-  call('HSET', key, 's', bucket, 'q', quota)
-end
+if stored[2] ~= quota then call('HSET', key, 'q', quota) end
+if row then call('HSET', key, 's', bucket, node, row) else call('HSET', key, 's', bucket) end
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
 -- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks.
 local function fills(tokens)
   if kind > 1 then return tokens > 0 and period_rest() or 0 end
-  return math.min(math.ceil(tokens / amount) * period, LONGEST)
+  return min(ceil(tokens / amount) * period, LONGEST)
 end
 local idle = (initial < burst or kind > 1) and IDLE or 0
-local keep = math.max(fills(math.max(0, burst - level)) + idle, last_until - now + fills(math.min(held, burst)))
-call('PEXPIRE', key, math.ceil(math.min(keep, LONGEST) / 1000) + 1)
+local keep = max(fills(max(0, burst - level)) + idle, last_until - now + fills(min(held, burst)))
+call('PEXPIRE', key, ceil(min(keep, LONGEST) / 1000) + 1)
 
 if refused then
-  return redis.error_reply('TOLLGATE the store owes ' .. text(math.max(0, -level)) ..
+  return redis.error_reply('TOLLGATE the store owes ' .. text(max(0, -level)) ..
     ' tokens and promises no more: try later')
 end
 if is_other then
-  for _, number in ipairs({amount, period, burst, initial, kind, version}) do answer[#answer + 1] = number end
-  if kind > 1 then answer[#answer + 1], answer[#answer + 2] = begins, ends end
+  answer = answer .. packed('<dddddd', amount, period, burst, initial, kind, version)
+  if kind > 1 then answer = answer .. packed('<dd', begins, ends) end
 end
-return packed('<' .. string.rep('d', #answer), unpack(answer))
+return answer
