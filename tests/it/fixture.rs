@@ -2,21 +2,45 @@
 //! hang, and wakers.
 
 use std::fmt;
-use std::panic::resume_unwind;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+#[cfg(feature = "keyed")]
+use std::hash::{BuildHasher, Hash};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::task::{Wake, Waker};
-use std::thread;
-use std::time::Duration;
 
 use tokio::runtime::{self, Runtime};
-use tokio_test::task::{Spawn, spawn};
-use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{
-    Bound, Builder, Clock, Consume, ConsumeError, Denied, Grant, Limiter, ManualClock, Quota, TryAcquireError,
-};
 
+// What many tests name.
+pub use std::cell::Cell;
+pub use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+pub use std::fmt::Debug;
+pub use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+pub use std::pin::Pin;
+pub use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
+pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+pub use std::sync::{Arc, Barrier, Mutex};
+pub use std::task::{Context, Poll, Wake, Waker};
+pub use std::thread;
+pub use std::time::Duration;
+
+pub use fastrand::Rng;
+pub use futures::FutureExt;
+pub use proptest::prelude::*;
+pub use tokio::task::JoinSet;
+pub use tokio::time::{Instant, sleep, sleep_until, timeout};
+pub use tokio_test::task::{self, Spawn, spawn};
+pub use tokio_test::{assert_pending, assert_ready, assert_ready_err, assert_ready_ok};
+#[cfg(feature = "distributed")]
+pub use tollgate::distributed::{MemoryStore, Outage};
+pub use tollgate::{
+    Adaptive, AnyLimiter, Bound, Bucket, Builder, Class, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned,
+    Denied, Grant, Join, JoinError, Limiter, ManualClock, Quota, Quotas, Share, Snapshot, TryAcquireError, join,
+    reserve, try_join,
+};
+#[cfg(feature = "keyed")]
+pub use tollgate::{KeyedBuilder, KeyedLimiter};
+
+pub const DAY: Duration = Duration::from_secs(86_400);
+pub const HOUR: Duration = Duration::from_secs(3_600);
+pub const MINUTE: Duration = Duration::from_secs(60);
 pub const SECOND: Duration = Duration::from_secs(1);
 pub const MILLI: Duration = Duration::from_millis(1);
 pub const NANO: Duration = Duration::from_nanos(1);
@@ -83,6 +107,38 @@ impl Fixture {
     }
 }
 
+/// What a manual clock's owner tells of the time: a limiter, or that of many keys.
+pub trait Tick {
+    fn tick(&self);
+}
+
+impl Tick for Limiter {
+    fn tick(&self) {
+        self.tick();
+    }
+}
+
+#[cfg(feature = "keyed")]
+impl<K: Hash + Eq + Clone, S: BuildHasher> Tick for KeyedLimiter<K, S> {
+    fn tick(&self) {
+        self.tick();
+    }
+}
+
+/// The clock goes on by `time`, and the limiter serves what it may.
+pub fn tick_after(clock: &ManualClock, limiter: &impl Tick, time: Duration) {
+    clock.advance(time);
+    limiter.tick();
+}
+
+/// A store whose messages take this long, each way.
+#[cfg(feature = "distributed")]
+pub fn store_at(latency: Duration) -> MemoryStore {
+    let store = MemoryStore::new();
+    store.set_latency(latency);
+    store
+}
+
 /// A future that has to wait when it is first polled.
 #[track_caller]
 pub fn pending<F: Future>(future: F) -> Spawn<F> {
@@ -103,6 +159,11 @@ pub fn served<'a>(waiting: &mut Waiting<'a>) -> Grant<'a> {
 pub fn waits(waiting: &mut Waiting<'_>) {
     assert!(!waiting.is_woken(), "the claim was woken without a grant");
     assert_pending!(waiting.poll());
+}
+
+/// How many of these were woken.
+pub fn woken<F>(claims: &[Spawn<F>]) -> usize {
+    claims.iter().filter(|claim| claim.is_woken()).count()
 }
 
 /// A limiter that grants nothing before its quota is changed, however slow the machine is.

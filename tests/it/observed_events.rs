@@ -1,7 +1,6 @@
 //! A sequence of events on a limiter that is being observed: for meters and subscribers alike.
 
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
-use tollgate::{Limiter, ManualClock, Quota, join, try_join};
+use crate::fixture::*;
 
 pub(crate) use crate::fixture::{MILLI, built};
 
@@ -32,19 +31,13 @@ pub(crate) fn empty_with_cap() -> (Limiter, ManualClock) {
 /// Causes one of each event, for an observer that may do anything: five claims wait, of which three are granted, one is
 /// cancelled and one is refused; and one claim is refused at once.
 pub(crate) fn every_event(limiter: &Limiter, clock: &ManualClock) {
-    let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(2).within(100 * MILLI)));
-    let (mut left, mut joint) = (spawn(limiter.consume(1)), spawn(join([(limiter, 1)])));
-    let mut late = spawn(limiter.consume(1).within(5 * MILLI));
-    assert_pending!(first.poll());
-    assert_pending!(second.poll());
-    assert_pending!(left.poll());
-    assert_pending!(joint.poll());
-    assert_pending!(late.poll());
+    let (mut first, mut second) = (pending(limiter.consume(1)), pending(limiter.consume(2).within(100 * MILLI)));
+    let (left, mut joint) = (pending(limiter.consume(1)), pending(join([(limiter, 1)])));
+    let mut late = pending(limiter.consume(1).within(5 * MILLI));
     assert_pending!(first.poll());
     assert!(limiter.try_acquire(1).is_err());
     drop(left);
-    clock.advance(4 * MILLI);
-    limiter.tick();
+    tick_after(clock, limiter, 4 * MILLI);
     assert!(first.is_woken() && second.is_woken() && joint.is_woken());
     let grants = (assert_ready_ok!(first.poll()), assert_ready_ok!(second.poll()), assert_ready_ok!(joint.poll()));
     limiter.pause_for(100 * MILLI);

@@ -1,11 +1,6 @@
 //! A limiter and the oracle, for wrappers that make claims: at each poll of a wrapper, what would `consume` answer?
 
-use std::fmt::Debug;
-use std::task::Poll;
-use std::time::Duration;
-
-use proptest::prelude::*;
-use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
+use crate::fixture::*;
 
 use crate::oracle::ops::continuous;
 use crate::oracle::{Answer, Id, Int, Oracle};

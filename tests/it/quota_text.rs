@@ -1,9 +1,6 @@
 //! Quotas as text: the printed form is parsed back, and an invalid text is refused with the name of the wrong part.
 
-use std::time::Duration;
-
-use proptest::prelude::*;
-use tollgate::Quota;
+use crate::fixture::*;
 
 /// Any quota that can be written: the period fits into 64 bits of nanoseconds. It need not be valid otherwise.
 fn any_quota() -> impl Strategy<Value = Quota> {

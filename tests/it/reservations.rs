@@ -1,12 +1,6 @@
 //! Grants that grow, and reservations of several resources that are dropped in the middle of their work.
 
-use crate::fixture::{Fixture, one_per_milli, pending};
-use futures::FutureExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
-use tollgate::{Bound, ConsumeError, JoinError, Limiter, ManualClock, Quota, reserve};
+use crate::fixture::*;
 
 #[test]
 fn a_grant_that_grows_charges_at_once_and_never_waits() {

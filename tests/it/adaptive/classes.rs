@@ -1,11 +1,7 @@
 //! Classes of one limiter that share a learned rate.
 
-use crate::fixture::{SECOND, built, pending};
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
+use crate::fixture::*;
 use tollgate::adaptive::AdaptiveConsume;
-use tollgate::{Adaptive, Class, ConfigError, Limiter, ManualClock, Quota, Share};
 
 /// Ten requests per second, learned, with nothing left of the burst. Two classes share it three to one.
 fn shared() -> (Adaptive, [Adaptive<Class>; 2], ManualClock) {
@@ -25,9 +21,8 @@ fn enter(class: &Adaptive<Class>) -> Spawn<AdaptiveConsume<Class>> {
 fn classes_share_the_learned_rate_by_weight() {
     let (api, [heavy, light], clock) = shared();
     let claims = [heavy, light].map(|class| (0..100).map(|_| enter(&class)).collect::<Vec<_>>());
-    clock.advance(4 * SECOND);
-    api.limiter().tick();
-    let granted = claims.each_ref().map(|claims| claims.iter().filter(|claim| claim.is_woken()).count());
+    tick_after(&clock, api.limiter(), 4 * SECOND);
+    let granted = claims.each_ref().map(|claims| woken(claims));
     assert_eq!(granted, [30, 10]);
 }
 
@@ -35,8 +30,7 @@ fn classes_share_the_learned_rate_by_weight() {
 fn a_refusal_in_one_class_slows_all_and_is_one_event() {
     let (api, [heavy, light], clock) = shared();
     let [mut refused, mut late, waiting] = [enter(&heavy), enter(&light), enter(&light)];
-    clock.advance(Duration::from_millis(200));
-    api.limiter().tick();
+    tick_after(&clock, api.limiter(), Duration::from_millis(200));
     let [Poll::Ready(Ok(refused)), Poll::Ready(Ok(late))] = [refused.poll(), late.poll()] else {
         panic!("not granted")
     };
@@ -48,11 +42,9 @@ fn a_refusal_in_one_class_slows_all_and_is_one_event() {
     let seen = api.snapshot();
     assert_eq!((seen.refused, seen.probes_refused + seen.falls), (2, 1));
     // The claim that waits is due later: with ten per second it would be granted now.
-    clock.advance(Duration::from_millis(100));
-    api.limiter().tick();
+    tick_after(&clock, api.limiter(), Duration::from_millis(100));
     assert!(!waiting.is_woken());
-    clock.advance(Duration::from_secs(2));
-    api.limiter().tick();
+    tick_after(&clock, api.limiter(), Duration::from_secs(2));
     assert!(waiting.is_woken());
 }
 
@@ -69,8 +61,7 @@ fn a_class_that_waits_makes_the_rate_climb_and_an_idle_one_does_not() {
         let mut claims = [(); 2].map(|()| spawn(heavy.consume(1)));
         let first = claims.each_mut().map(|claim| claim.poll());
         assert!(first[1].is_pending(), "the burst is one");
-        clock.advance(SECOND);
-        api.limiter().tick();
+        tick_after(&clock, api.limiter(), SECOND);
         assert!(matches!(claims[1].poll(), Poll::Ready(Ok(_))));
     }
     assert!(api.tokens_per_second() > 11.0, "{}", api.tokens_per_second());
@@ -82,8 +73,7 @@ fn classes_nest_and_need_a_limiter_with_classes() {
     let tenant = heavy.class("tenant", Share::weight(1)).unwrap();
     assert_eq!((tenant.target().name(), tenant.target().parent().map(Class::name)), ("tenant", Some("heavy")));
     let mut claim = enter(&tenant);
-    clock.advance(SECOND);
-    api.limiter().tick();
+    tick_after(&clock, api.limiter(), SECOND);
     let Poll::Ready(Ok(mut grant)) = claim.poll() else { panic!("not granted") };
     grant.settle(3);
     assert_eq!((grant.cost(), grant.grant().cost()), (3, 3));
@@ -104,8 +94,7 @@ fn ceilings_above_floors_bound_the_burst_and_not_the_rate() {
         let claims = [(); 100].map(|()| spawn(api.consume(1)));
         for mut claim in claims {
             while claim.poll().is_pending() {
-                clock.advance(Duration::from_millis(50));
-                api.limiter().tick();
+                tick_after(&clock, api.limiter(), Duration::from_millis(50));
             }
         }
         assert!(api.tokens_per_second() >= highest);

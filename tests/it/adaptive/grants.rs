@@ -1,10 +1,7 @@
 //! Claims, grants and attempts of an adaptive rate: what is reported, and what it costs.
 
 use super::{Fixture, granted};
-use crate::fixture::SECOND;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
-use tollgate::{Adaptive, Quota};
+use crate::fixture::*;
 
 #[test]
 fn a_cancelled_claim_reports_nothing_and_loses_no_token() {

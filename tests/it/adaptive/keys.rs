@@ -1,8 +1,7 @@
 //! One key of a keyed limiter with a learned rate.
 
-use std::time::Duration;
+use crate::fixture::*;
 use tollgate::adaptive::AdaptiveError;
-use tollgate::{Adaptive, ConfigError, KeyedLimiter, ManualClock, Quota, Quotas};
 
 #[test]
 fn one_key_is_driven_and_the_others_are_not() {

@@ -11,12 +11,8 @@ mod rules;
 mod settings;
 mod simulated;
 
-use crate::fixture::{built, pending};
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::Spawn;
+use crate::fixture::*;
 use tollgate::adaptive::{AdaptiveBuilder, AdaptiveConsume, AdaptiveGrant};
-use tollgate::{Adaptive, Limiter, ManualClock, Quota};
 
 /// An adaptive limiter with a manual clock.
 struct Fixture {

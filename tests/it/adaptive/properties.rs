@@ -1,15 +1,10 @@
 //! Random feedback: the rate stays within its bounds, the rate law of the current quota holds, and no signal counts
 //! twice.
 
+use crate::fixture::*;
 use crate::oracle::ops::config;
 use crate::oracle::{Answer, Int, Oracle, Refill, Rule};
-use proptest::prelude::*;
-use std::collections::VecDeque;
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
 use tollgate::adaptive::{AdaptiveConsume, AdaptiveGrant};
-use tollgate::{Adaptive, Limiter, ManualClock, Quota};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {

@@ -1,11 +1,8 @@
 //! The rules, one by one.
 
 use super::{Fixture, granted};
-use crate::fixture::SECOND;
-use std::task::Poll;
-use std::time::Duration;
+use crate::fixture::*;
 use tollgate::adaptive::ChangeReason;
-use tollgate::{Adaptive, ConsumeError, Limiter, Quota};
 
 #[test]
 fn an_idle_client_does_not_climb() {

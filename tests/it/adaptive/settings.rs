@@ -1,8 +1,7 @@
 //! Settings: which are accepted, and the errors for the others.
 
-use std::time::Duration;
+use crate::fixture::*;
 use tollgate::adaptive::AdaptiveError;
-use tollgate::{Adaptive, ConfigError, Limiter, Quota};
 
 #[test]
 fn bounds_are_quotas_or_their_text() {

@@ -7,8 +7,8 @@ mod ours;
 #[path = "../../../benches/adaptive/world.rs"]
 mod world;
 
+use crate::fixture::*;
 use ours::Ours;
-use tollgate::ManualClock;
 use world::{Figures, Scene, run};
 
 fn simulated(limit: f64, processes: usize, tasks: usize, cancels: Option<u64>) -> Figures {

@@ -1,8 +1,6 @@
 //! Quotas, caps and costs that change between extremes while claims wait.
 
 use super::*;
-use crate::fixture::built;
-use tollgate::{Bound, Quota};
 
 /// Quotas that differ as much as possible.
 fn extremes() -> [Quota; 8] {

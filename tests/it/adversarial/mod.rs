@@ -8,14 +8,7 @@ mod giants;
 mod numbers;
 mod times;
 
-use std::collections::VecDeque;
-use std::fmt::Debug;
-use std::task::Poll;
-use std::time::Duration;
-
-use crate::fixture::to_its_end;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Builder, Consume, ConsumeError, Grant, Limiter, ManualClock};
+use crate::fixture::*;
 
 /// The largest cost of a claim.
 const GIANT: u64 = 1 << 48;
@@ -23,8 +16,6 @@ const GIANT: u64 = 1 << 48;
 const MOST: u64 = 1 << 61;
 /// How far claims may run ahead of the tokens: sixteen thousand giants.
 const SPAN: u64 = 1 << 62;
-const NANO: Duration = Duration::from_nanos(1);
-const SECOND: Duration = Duration::from_secs(1);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// Around the ends of `u64` and `i64`: as near as one token and as far as the largest burst.

@@ -1,7 +1,6 @@
 //! The largest numbers, the smallest, and those beyond the limits.
 
 use super::*;
-use tollgate::{Bound, Bucket, Denied, Quota, TryAcquireError};
 
 #[test]
 fn a_change_beyond_the_legal_changes_nothing() {

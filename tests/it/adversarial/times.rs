@@ -2,9 +2,6 @@
 
 use super::numbers::denied;
 use super::*;
-use crate::fixture::{ClockFn, shown};
-use std::sync::atomic::Ordering::SeqCst;
-use tollgate::{Bound, Quota, Share};
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// 2^64 ns: none, if they are counted in 64 bits and the rest is cut off. (`Duration::MAX` would be `u64::MAX`.)

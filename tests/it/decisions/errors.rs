@@ -2,8 +2,7 @@
 
 use super::*;
 use std::error::Error;
-use tokio_test::assert_ready_err;
-use tollgate::{ConfigError, ConsumeError, Refused, ReleaseError, Share};
+use tollgate::{Refused, ReleaseError};
 
 /// Asserts that the text contains each of `words`, and that it fits into a sentence.
 #[track_caller]

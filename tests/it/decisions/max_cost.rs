@@ -1,8 +1,6 @@
 //! `max_cost`: no call with a larger cost is granted or waits, and no grant is charged more.
 
 use super::*;
-use tokio_test::assert_ready_err;
-use tollgate::{ConfigError, ConsumeError, Share, join, try_join};
 
 /// A burst of 100 tokens, and at most 10 for a call.
 fn bounded(change: fn(Builder) -> Builder) -> Fixture {

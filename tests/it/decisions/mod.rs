@@ -7,8 +7,3 @@ mod repeated;
 mod within;
 
 use crate::fixture::*;
-use std::time::Duration;
-
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Bound, Builder, Denied, Limiter, Quota, TryAcquireError};

@@ -1,12 +1,6 @@
 //! A published denial is repeated without reading the state, but never beyond the instant up to which it holds.
 
 use super::*;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
-use tollgate::{Clock, ConsumeOwned};
 
 type Claim = Pin<Box<ConsumeOwned>>;
 

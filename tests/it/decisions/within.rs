@@ -1,11 +1,6 @@
 //! `within`: too late, in time, timed out.
 
 use super::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tokio::time::Instant;
-use tokio_test::assert_ready_err;
-use tollgate::ConsumeError;
 
 /// A thousand tokens a second on tokio's clock, from an empty bucket.
 fn paused_time(builder: Builder) -> (Limiter, Instant) {
@@ -127,9 +122,7 @@ fn a_blocked_thread_on_a_manual_clock_gives_up_by_that_clock() {
     let held = limiter.blocking_consume(1).unwrap();
     std::thread::scope(|scope| {
         let blocked = scope.spawn(|| limiter.blocking_consume_within(1, 20 * MILLI).map(drop));
-        while limiter.snapshot().waiting_tasks == 0 {
-            std::thread::yield_now();
-        }
+        await_waiters(&limiter, 1);
         // The thread may read the clock for the first time only after the first of these steps.
         while !blocked.is_finished() {
             clock.advance(20 * MILLI);

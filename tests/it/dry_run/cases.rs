@@ -1,11 +1,6 @@
 //! What each setting and each call does beside a quota in dry run.
 
-use std::time::Duration;
-
-use tokio_test::task::spawn;
-use tokio_test::{assert_ready_err, assert_ready_ok};
-use tollgate::{Bound, Builder, ConfigError, ConsumeError, JoinError, Limiter, ManualClock, Quota};
-use tollgate::{join, try_join};
+use crate::fixture::*;
 
 use crate::fixture::{self, MILLI, pending};
 
@@ -37,8 +32,7 @@ fn a_limiter_without_dry_run_says_nothing() {
     let seen = limiter.snapshot();
     assert!(seen.dry_run.is_none() && !seen.quotas[0].dry_run);
     let mut waiting = pending(limiter.consume(2));
-    clock.advance(MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, MILLI);
     assert_eq!(assert_ready_ok!(waiting.poll()).would_have_waited(), None);
 }
 
@@ -103,8 +97,7 @@ fn a_claim_that_leaves_the_queue_of_an_enforced_quota_leaves_the_simulation() {
     drop(claims.remove(0));
     assert_eq!((simulated(&limiter).waiting_tasks, limiter.estimate(1)), (1, Some(40 * MILLI)));
     // This one has been granted here, and not there: it is refunded here only when it was granted there too.
-    clock.advance(10 * MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, 10 * MILLI);
     let _granted = assert_ready_ok!(claims[0].poll());
     assert_eq!(simulated(&limiter).waiting_tasks, 1);
 }
@@ -114,8 +107,7 @@ fn a_grant_that_its_caller_has_not_seen_is_refunded_in_the_simulation() {
     let (limiter, clock) = dry();
     limiter.pause_for(MILLI);
     let claim = pending(limiter.consume(2));
-    clock.advance(MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, MILLI);
     assert_eq!(limiter.available(), 0);
     drop(claim);
     assert_eq!(limiter.available(), 2);
@@ -253,8 +245,7 @@ fn a_debt_behind_a_claim_that_leaves_is_paid_from_the_tokens_saved_for_it() {
         limiter.pause_for(10 * MILLI);
         let claim = pending(limiter.consume(4));
         first.settle(2);
-        clock.advance(8 * MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, 8 * MILLI);
         drop(claim);
         limiter.snapshot().quotas[0].level
     };

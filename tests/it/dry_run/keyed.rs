@@ -1,13 +1,7 @@
 //! Keys in dry run: each key is a limiter of its own in dry run, in bounded memory.
 
-use std::time::Duration;
+use crate::fixture::*;
 
-use proptest::prelude::*;
-use tokio_test::task::spawn;
-use tokio_test::{assert_ready, assert_ready_err, assert_ready_ok};
-use tollgate::{Bound, KeyedLimiter, Limiter, ManualClock, Quota, Quotas};
-
-use crate::fixture::{MILLI, pending};
 use crate::oracle::ops::{Dice, Scale, config};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +98,7 @@ fn compare(quotas: &[Quota], max_waiting: u64, steps: &[Dice], scale: Scale) {
         }
     }
     // Nothing is kept of keys that are full.
-    clock.advance(Duration::from_secs(86_400 * 365));
-    keyed.tick();
+    tick_after(&clock, &keyed, Duration::from_secs(86_400 * 365));
     keyed.tick();
     assert_eq!(keyed.snapshot().keys, 0);
 }
@@ -139,8 +132,7 @@ fn keys_are_forgotten_when_their_simulated_queue_has_drained_and_they_are_full()
     }
     // `max_keys` stays enforced: it bounds the memory.
     assert_ready_err!(spawn(keyed.consume(&3, 1)).poll());
-    clock.advance(4 * MILLI);
-    keyed.tick();
+    tick_after(&clock, &keyed, 4 * MILLI);
     assert_eq!((keyed.snapshot().keys, keyed.estimate(&1, 1)), (2, Some(MILLI)));
     clock.advance(2 * Duration::from_secs(1));
     // The call itself finds the place, without a tick.

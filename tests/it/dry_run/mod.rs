@@ -9,11 +9,7 @@ mod switching;
 mod verdicts;
 mod with_enforced;
 
-use std::task::Poll;
-
-use proptest::prelude::*;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Bound, Builder, Consume, ConsumeError, Grant, Limiter, ManualClock};
+use crate::fixture::*;
 
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::{Dice, Scale, cost, rule, slide};

@@ -1,8 +1,6 @@
 //! What meters and tracing say about a dry run.
 
-use tokio_test::assert_ready_ok;
-use tokio_test::task::spawn;
-use tollgate::{Limiter, ManualClock, Quota};
+use crate::fixture::*;
 
 use crate::observed_events::MILLI;
 

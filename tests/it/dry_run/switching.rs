@@ -1,14 +1,7 @@
 //! Dry run switched on and off while calls are made.
 
-use std::task::Poll;
-use std::time::Duration;
+use crate::fixture::*;
 
-use proptest::prelude::*;
-use tokio_test::assert_ready_ok;
-use tokio_test::task::spawn;
-use tollgate::{Limiter, ManualClock, Quota};
-
-use crate::fixture::{MILLI, pending};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::ops::{config, continuous};
 use crate::oracle::{Int, Oracle};
@@ -49,8 +42,7 @@ fn compare((amount, period, burst): (Int, Int, Int), steps: &[(u8, u16)]) {
             4 | 5 => {
                 let span = size % (4 * rule_period(amount, period));
                 now += span;
-                clock.advance(nanoseconds(span));
-                limiter.tick();
+                tick_after(&clock, &limiter, nanoseconds(span));
             }
             _ => {
                 is_dry = !is_dry;

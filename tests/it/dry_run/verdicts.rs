@@ -1,10 +1,7 @@
 //! All quotas in dry run: each verdict is that of the oracle, which enforces them.
 
-use std::collections::HashMap;
-
-use proptest::prelude::*;
+use crate::fixture::*;
 use proptest::strategy::ValueTree;
-use tollgate::{Grant, ManualClock};
 
 use super::{Call, LONGEST, Made, Step, Trace, agree, leave, poll_all, trace, verdict_of};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};

@@ -1,9 +1,6 @@
 //! Quotas in dry run beside enforced ones: the enforced ones grant, delay and refuse as if they were alone.
 
-use std::task::Poll;
-
-use proptest::prelude::*;
-use tollgate::{Bound, Grant, Limiter, ManualClock, TryAcquireError};
+use crate::fixture::*;
 
 use super::{Call, Made, Step, Trace, trace};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};

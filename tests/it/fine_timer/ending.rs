@@ -4,9 +4,7 @@
 mod runtimes;
 
 use super::{Limiter, Quota};
-use crate::fixture::{alone, await_waiters, to_its_end, workers};
-use std::thread;
-use std::time::Duration;
+use crate::fixture::*;
 use tokio::runtime::{Builder, Runtime};
 
 fn empty() -> tollgate::Limiter {

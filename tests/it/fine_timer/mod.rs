@@ -5,11 +5,7 @@ mod ending;
 mod paused;
 mod real_time;
 
-use crate::fixture::to_its_end;
-use std::thread;
-use std::time::Duration;
-
-use tollgate::{Builder, ConfigError, Quota};
+use crate::fixture::*;
 
 /// Replaces tollgate's `Limiter`, so that the limiters of these tests get the fine timer.
 struct Limiter;

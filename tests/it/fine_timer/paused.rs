@@ -6,10 +6,8 @@ mod instants;
 mod replenisher;
 
 use super::*;
-use crate::fixture::{ClockFn, shown, tasks};
-use crate::paused_time::{DAY, MILLI, enter, thousand_a_second};
+use crate::paused_time::{enter, thousand_a_second};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep};
 
 /// As documented, the coarse timer behind the fine one then serves the waiters, with its lateness.
 #[tokio::test]

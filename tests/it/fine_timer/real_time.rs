@@ -1,14 +1,9 @@
 //! Real time: what the fine timer improves, what it keeps, and what it leaves behind.
 
 use super::*;
-use crate::fixture::{ClockFn, shown, workers};
 use crate::paused_time::replenisher::Counted;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::runtime;
-use tokio::time::sleep;
-use tollgate::Clock;
 
 #[test]
 fn the_rate_and_the_order_are_kept_by_two_workers() {

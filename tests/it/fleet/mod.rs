@@ -4,8 +4,8 @@ mod law;
 mod served;
 mod world;
 
+use crate::fixture::*;
 use law::Law;
-use std::time::Duration;
 use world::World;
 
 const RATE: u64 = 20_000;

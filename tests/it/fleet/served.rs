@@ -1,11 +1,7 @@
 //! A store that needs time for each request, one after the other, as Redis does on its one core.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
-use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Store, StoreCounters, StoreError};
+use crate::fixture::*;
+use tollgate::distributed::{LeaseGrant, LeaseRequest, Store, StoreCounters, StoreError};
 
 /// Clones share the store.
 #[derive(Clone, Debug)]

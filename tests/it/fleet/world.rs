@@ -3,13 +3,10 @@
 
 use super::law::{Batch, Law};
 use super::served::Served;
+use crate::fixture::*;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio::task::LocalSet;
-use tokio::time::{Instant, sleep};
-use tollgate::distributed::MemoryStore;
-use tollgate::{Limiter, Quota};
 
 #[derive(Clone, Debug)]
 pub(crate) struct World {

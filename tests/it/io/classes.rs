@@ -4,9 +4,7 @@ use super::*;
 
 use scripted::{Drain, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, sink};
-use tokio::time::Instant;
 use tollgate::io::{PaceIoExt, PacedIo};
-use tollgate::{Class, Share};
 
 /// A thousand bytes each millisecond, `burst` of them at once, from an empty bucket.
 fn divided(burst: u64) -> Limiter {

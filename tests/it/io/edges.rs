@@ -5,11 +5,7 @@ use super::*;
 use scripted::Step::{Bytes, Pending};
 use scripted::{Drain, Source, Step};
 use std::io::IoSlice;
-use std::task::Poll;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
-use tollgate::ConsumeError;
 use tollgate::io::PaceIoExt;
 
 fn source(script: impl IntoIterator<Item = Step>) -> Source {
@@ -25,8 +21,7 @@ fn another_limiter_continues_with_the_bytes_read() {
     let ((limiter, clock), (other, _)) = (by_hand(160, 0), by_hand(160, 160));
     let mut paced = source([Bytes(15)]).pace_reads(&limiter);
     assert_pending!(spawn(paced.read(&mut [0; 100])).poll());
-    clock.advance(10 * MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, 10 * MILLI);
     let mut buffer = [0; 4];
     assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 4);
     // Six more bytes were read and are paid for. The first limiter gets their tokens back.
@@ -50,8 +45,7 @@ fn a_chunk_costs_no_more_than_a_claim_may() {
         }
         for _ in 0..3 {
             assert_pending!(spawn(paced.write(&[7; 8])).poll());
-            clock.advance(4 * MILLI);
-            limiter.tick();
+            tick_after(&clock, &limiter, 4 * MILLI);
             assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 8])).poll()), 4);
         }
         assert_eq!(limiter.snapshot().refused, 0, "no claim above `max_cost` was tried");
@@ -147,8 +141,7 @@ fn the_chunk_follows_the_quota_and_the_cap() {
     assert_eq!(written(), 20);
     drop(limiter.try_acquire(140).unwrap());
     assert_pending!(spawn(paced.write(&[7; 1_000])).poll());
-    clock.advance(20 * MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, 20 * MILLI);
     assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 1_000])).poll()), 20);
     clock.advance(100 * MILLI);
     assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 1_000])).poll()), 10);
@@ -181,8 +174,7 @@ fn a_wrapper_dropped_at_any_poll_loses_no_byte_and_no_token() {
             if let Poll::Ready(Ok(n)) = spawn(writer.write(&bytes)).poll() {
                 sent += n as u8;
             }
-            clock.advance(3 * MILLI);
-            limiter.tick();
+            tick_after(&clock, &limiter, 3 * MILLI);
         }
         let (drain, _) = writer.into_parts();
         assert!(drain.taken.iter().copied().eq(0..sent), "dropped at {dropped_at}");

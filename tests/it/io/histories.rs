@@ -1,15 +1,11 @@
 //! Random histories of readers and writers that share a limiter, compared with the oracle: each poll has the result of
 //! the claims, settlements and cancellations that it stands for.
 
-use std::collections::VecDeque;
+use crate::fixture::*;
 use std::io;
-use std::task::Poll;
 
-use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio_test::task::spawn;
 use tollgate::io::{PaceIoExt, PacedIo};
-use tollgate::{ConsumeError, Limiter};
 
 use super::scripted::{Drain, Source, Step};
 use crate::oracle::ops::config;

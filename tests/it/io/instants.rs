@@ -3,7 +3,6 @@
 use super::*;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional, duplex, repeat, sink, split};
-use tokio::time::Instant;
 use tollgate::io::PaceIoExt;
 
 /// Rounded up to whole milliseconds, the resolution of tokio's timers.

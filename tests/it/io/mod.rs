@@ -6,11 +6,7 @@ mod histories;
 mod instants;
 mod scripted;
 
-use std::time::Duration;
-
-use tollgate::{Builder, Limiter, ManualClock, Quota};
-
-const MILLI: Duration = Duration::from_millis(1);
+use crate::fixture::*;
 
 /// A thousand bytes each millisecond, `burst` of them at once.
 fn thousand_per_milli(burst: u64) -> Limiter {

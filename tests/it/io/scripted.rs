@@ -1,9 +1,7 @@
 //! Readers and writers that follow a script.
 
-use std::collections::VecDeque;
+use crate::fixture::*;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

@@ -1,11 +1,9 @@
 //! The series of classes: a part of the series of their limiter, with bounded cardinality.
 
-use crate::fixture::pending;
+use crate::fixture::*;
 use metrics::with_local_recorder;
 use metrics_util::debugging::DebugValue;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
-use tollgate::{Limiter, ManualClock, Quota, Share};
 
 use super::{TestRecorder, Values, scrape};
 use crate::observed_events::{MILLI, built};
@@ -31,13 +29,10 @@ fn a_class_is_counted_under_its_path() {
     let tenant = batch.class("tenant", Share::weight(1)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();
     let values = with_local_recorder(&recorder.inner, || {
-        let mut granted = spawn(tenant.consume(3));
-        let mut dropped = spawn(tenant.clone().consume_owned(2));
+        let mut granted = pending(tenant.consume(3));
+        let dropped = pending(tenant.clone().consume_owned(2));
         let mut late = spawn(batch.consume(5).within(6 * MILLI));
-        let mut outside = spawn(limiter.consume(1));
-        assert_pending!(granted.poll());
-        assert_pending!(dropped.poll());
-        assert_pending!(outside.poll());
+        let mut outside = pending(limiter.consume(1));
         assert_ready_err!(late.poll(), "it would have to wait for more than 6 ms");
         assert!(tenant.try_acquire(1).is_err());
         meter.publish();
@@ -46,8 +41,7 @@ fn a_class_is_counted_under_its_path() {
         assert_eq!(values.gauge("class_waiting_tokens{key=api,class=batch/tenant}"), 5.0);
         assert_eq!(values.gauge("waiting{key=api}"), 3.0);
         for _ in 0..4 {
-            clock.advance(MILLI);
-            limiter.tick();
+            tick_after(&clock, &limiter, MILLI);
         }
         let _ = assert_ready_ok!(granted.poll());
         drop(dropped);
@@ -77,11 +71,9 @@ fn a_class_that_is_made_again_continues_its_series() {
         let class = limiter.class("a", Share::weight(1)).unwrap();
         served((round - 1) * 5);
         let mut claims = [3, 2].map(|cost| pending(class.clone().consume_owned(cost)));
-        clock.advance(3 * MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, 3 * MILLI);
         served((round - 1) * 5 + 3);
-        clock.advance(2 * MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, 2 * MILLI);
         claims.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
         served(round * 5);
         class.remove();
@@ -102,8 +94,7 @@ fn a_meter_names_64_classes_and_adds_up_the_others() {
         classes.iter().for_each(|class| assert!(class.try_acquire(1).is_err()));
         meter.publish();
         for _ in 0..100 {
-            clock.advance(MILLI);
-            limiter.tick();
+            tick_after(&clock, &limiter, MILLI);
         }
         claims.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
         recorder.read()

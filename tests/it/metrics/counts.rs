@@ -1,13 +1,8 @@
 //! Grants and refusals: counted exactly, by token and by call, whatever method they come from.
 
-use crate::fixture::pending;
-use std::sync::Barrier;
-use std::thread;
-use std::time::Duration;
+use crate::fixture::*;
 
-use tokio_test::{assert_ready_err, task::spawn};
 use tollgate::metrics::Meter;
-use tollgate::{Limiter, Quota, join, try_join};
 
 use super::scrape;
 use crate::observed_events::{MILLI, built, by_hand};

@@ -1,12 +1,8 @@
 //! Recorders are user code: one that panics, or calls the limiter, does no harm.
 
-use crate::fixture::pending;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::fixture::*;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
-use tollgate::join;
 use tollgate::metrics::Meter;
 
 use crate::observed_events::{MILLI, by_hand, empty_with_cap, every_event};
@@ -101,8 +97,7 @@ fn a_recorder_may_call_the_limiter() {
     let (limiter, clock) = by_hand(1);
     let meter = Meter::new("api", &limiter).unwrap();
     let mut waiting = pending(limiter.consume(3));
-    clock.advance(2 * MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, 2 * MILLI);
     let calls = AtomicU64::new(0);
     let recorder = Wild(|_| {
         // Its own waits are reported too; without this check it would recurse for ever.

@@ -1,10 +1,8 @@
 //! Keyed limiters: the sums over all keys, and no more single keys than were requested.
 
-use crate::fixture::pending;
+use crate::fixture::*;
 use metrics::with_local_recorder;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
-use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
 
 use super::{TestRecorder, scrape};
 use crate::observed_events::{MILLI, by_hand};
@@ -54,18 +52,13 @@ fn waits_of_all_keys_are_in_one_histogram() {
     let meter = Meter::new("api", &users).unwrap();
     with_local_recorder(&recorder.inner, || {
         let _ = assert_ready_ok!(spawn(users.consume(&1, 3)).poll());
-        let (mut first, mut second) = (spawn(users.consume(&1, 2)), spawn(users.clone().consume_owned(2, 4)));
-        let mut left = spawn(users.consume(&1, 1));
-        let mut late = spawn(users.consume(&2, 1).within(4 * MILLI));
-        assert_pending!(first.poll());
-        assert_pending!(second.poll());
-        assert_pending!(left.poll());
-        assert_pending!(late.poll());
+        let (mut first, mut second) = (pending(users.consume(&1, 2)), pending(users.clone().consume_owned(2, 4)));
+        let left = pending(users.consume(&1, 1));
+        let mut late = pending(users.consume(&2, 1).within(4 * MILLI));
         let values = scrape(|| meter.publish());
         assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (4.0, 8.0));
         assert_eq!((values.gauge("keys{key=api}"), values.gauge("keys_waiting{key=api}")), (2.0, 2.0));
-        clock.advance(2 * MILLI);
-        users.tick();
+        tick_after(&clock, &users, 2 * MILLI);
         let _ = (assert_ready_ok!(first.poll()), assert_ready_ok!(second.poll()), assert_ready_ok!(late.poll()));
         drop(left);
     });
@@ -159,22 +152,17 @@ fn the_grants_of_all_keys_are_scraped() {
     grant.settle(&3, 5);
     assert_eq!(turnover(&meter), (11, 2));
     // In the queue: one claim is served, one is dropped after its grant, and one before.
-    let (mut served, mut unseen) = (spawn(users.consume(&1, 3)), spawn(users.consume(&1, 1)));
-    let mut left = spawn(users.consume(&1, 1));
-    assert_pending!(served.poll());
-    assert_pending!(unseen.poll());
-    assert_pending!(left.poll());
+    let (mut served, unseen) = (pending(users.consume(&1, 3)), pending(users.consume(&1, 1)));
+    let left = pending(users.consume(&1, 1));
     assert_eq!(turnover(&meter), (11, 2));
-    clock.advance(3 * MILLI);
-    users.tick();
+    tick_after(&clock, &users, 3 * MILLI);
     let mut served = assert_ready_ok!(served.poll());
     assert!(unseen.is_woken());
     drop((left, unseen));
     served.settle(&1, 2);
     assert_eq!(turnover(&meter), (15, 4));
     // All keys are removed, and the sum is kept.
-    clock.advance(100 * MILLI);
-    users.tick();
+    tick_after(&clock, &users, 100 * MILLI);
     assert_eq!((users.snapshot().keys, turnover(&meter)), (0, (15, 4)));
     let _ = users.try_acquire(&1, 3).unwrap();
     assert_eq!(turnover(&meter), (18, 4));
@@ -191,8 +179,7 @@ fn grants_in_flight_and_under_a_parent_are_scraped_too() {
     other.settle(&2, 1);
     assert_eq!(turnover(&meter), (4, 1));
     drop((own, other));
-    clock.advance(100 * MILLI);
-    users.tick();
+    tick_after(&clock, &users, 100 * MILLI);
     assert_eq!((users.snapshot().keys, turnover(&meter)), (0, (4, 1)));
 
     let (all, clock) = by_hand(2);
@@ -204,8 +191,7 @@ fn grants_in_flight_and_under_a_parent_are_scraped_too() {
     assert_ready_err!(spawn(users.consume(&1, 9).within(MILLI)).poll());
     let mut waiting = pending(users.consume(&1, 1));
     assert_eq!(turnover(&meter), (2, 0));
-    clock.advance(MILLI);
-    users.tick();
+    tick_after(&clock, &users, MILLI);
     let _ = assert_ready_ok!(waiting.poll());
     assert_eq!((turnover(&meter), all.snapshot().granted), ((3, 0), 3));
 }

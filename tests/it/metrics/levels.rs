@@ -1,8 +1,7 @@
 //! The values that a scrape reads from the limiter.
 
-use crate::fixture::pending;
+use crate::fixture::*;
 use tollgate::metrics::Meter;
-use tollgate::{Limiter, Quota};
 
 use super::scrape;
 use crate::observed_events::{MILLI, built, by_hand};
@@ -60,8 +59,7 @@ fn the_queue_and_the_tokens_in_flight() {
     assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (2.0, 7.0));
     assert_eq!(values.gauge("in_flight_tokens{key=api}"), 10.0);
     assert_eq!(values.counter("acquire_total{key=api,result=allow}"), 10, "waiters are not counted");
-    clock.advance(2 * MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, 2 * MILLI);
     drop((in_flight, second));
     let values = scrape(|| meter.publish());
     assert_eq!((values.gauge("waiting{key=api}"), values.gauge("waiting_tokens{key=api}")), (0.0, 0.0));

@@ -1,13 +1,10 @@
 //! The pattern of the documentation: the Prometheus text is rendered on request.
 
-use crate::fixture::pending;
-use std::collections::BTreeSet;
+use crate::fixture::*;
 
 use metrics::with_local_recorder;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tokio_test::assert_ready_ok;
 use tollgate::metrics::{Meter, describe};
-use tollgate::{Limiter, Quota};
 
 use crate::observed_events::{MILLI, built};
 
@@ -30,8 +27,7 @@ fn every_series_has_a_name_that_prometheus_takes_and_a_description() {
         let (limiter, clock) = built(builder.max_in_flight(10));
         let meter = Meter::new("the \"api\"", &limiter).unwrap();
         let mut waiting = pending(limiter.consume(2));
-        clock.advance(2 * MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, 2 * MILLI);
         let _ = assert_ready_ok!(waiting.poll());
         meter.publish();
         #[cfg(feature = "keyed")]

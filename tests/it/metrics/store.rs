@@ -2,13 +2,11 @@
 
 use super::scrape;
 use crate::distributed::failing::Failing;
+use crate::fixture::*;
 use std::process::Command;
-use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
-use tollgate::distributed::{MemoryStore, Outage, ReplyKind, StoreError, StoreSnapshot};
+use tollgate::distributed::{ReplyKind, StoreError, StoreSnapshot};
 use tollgate::metrics::{INSTRUMENTS, Meter};
-use tollgate::{ConsumeError, Limiter, Quota, Share};
 
 #[tokio::test(start_paused = true)]
 async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {

@@ -1,11 +1,9 @@
 //! The waiting times, exact to the nanosecond, and no series for grants without waiting.
 
-use crate::fixture::pending;
+use crate::fixture::*;
 
 use metrics::{set_default_local_recorder, with_local_recorder};
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
-use tollgate::{Limiter, Quota, join};
 
 use super::TestRecorder;
 use crate::observed_events::{MILLI, built, by_hand, grants_at_once};
@@ -27,21 +25,15 @@ fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
     let _meter = Meter::new("api", &limiter).unwrap();
     with_local_recorder(&recorder.inner, || {
         let _ = limiter.try_acquire(1).unwrap();
-        let mut granted = spawn(limiter.consume(3));
-        let mut left = spawn(limiter.clone().consume_owned(1));
-        let mut granted_unseen = spawn(limiter.consume(1));
-        let mut late = spawn(limiter.consume(1).within(7 * MILLI));
-        let mut closed = spawn(limiter.consume(100));
-        assert_pending!(granted.poll());
-        assert_pending!(left.poll());
-        assert_pending!(granted_unseen.poll());
-        assert_pending!(late.poll());
-        assert_pending!(closed.poll());
+        let mut granted = pending(limiter.consume(3));
+        let left = pending(limiter.clone().consume_owned(1));
+        let granted_unseen = pending(limiter.consume(1));
+        let mut late = pending(limiter.consume(1).within(7 * MILLI));
+        let mut closed = pending(limiter.consume(100));
         clock.advance(2 * MILLI);
         drop(left);
         assert_eq!(recorder.read().waits("left"), [2_000_000]);
-        clock.advance(MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, MILLI);
         assert!(recorder.read().waits("allow").is_empty(), "the waiting task records its wait");
         assert_ready_ok!(granted.poll()).settle(3);
         limiter.pause_for(30 * MILLI);
@@ -49,8 +41,7 @@ fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
         assert_ready_err!(late.poll());
         let values = recorder.read();
         assert_eq!((values.waits("allow"), values.waits("deny")), (vec![3_000_000], vec![7_000_000]));
-        clock.advance(26 * MILLI + MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, 26 * MILLI + MILLI);
         assert!(granted_unseen.is_woken());
         drop(granted_unseen);
         clock.advance(MILLI);
@@ -72,8 +63,7 @@ fn a_joint_claim_is_a_wait_in_each_of_its_queues() {
         let left = pending(join([(&first, 1), (&second, 1)]));
         for _ in 0..2 {
             clock.advance(MILLI);
-            other_clock.advance(MILLI);
-            first.tick();
+            tick_after(&other_clock, &first, MILLI);
             second.tick();
         }
         drop(left);
@@ -103,8 +93,7 @@ fn a_meter_built_during_a_wait_counts_from_the_next_on() {
         let mut before = pending(limiter.consume(1));
         let _meter = Meter::new("api", &limiter).unwrap();
         let mut after = pending(limiter.consume(1));
-        clock.advance(2 * MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, 2 * MILLI);
         let _ = (assert_ready_ok!(before.poll()), assert_ready_ok!(after.poll()));
     });
     assert_eq!(recorder.read().waits("allow"), [2_000_000]);

@@ -1,7 +1,6 @@
 //! The instants at which waiters are granted.
 
 use super::*;
-use tollgate::Grant;
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_day_and_an_idle_year_are_worth_a_burst() {
@@ -83,17 +82,6 @@ async fn each_change_lets_the_front_pass_at_its_new_instant() {
         change(&limiter, &mut held);
         assert_eq!(waiting.await.unwrap().0, start + due * MILLI, "{name}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cancelled_claim_lets_the_claims_behind_move_up_at_that_instant() {
-    let (limiter, start) = thousand_a_second(Limiter::builder());
-    let cancelled = enter(&limiter, 100).await;
-    let (next, last) = (enter(&limiter, 30).await, enter(&limiter, 30).await);
-    sleep(40 * MILLI).await;
-    cancelled.abort();
-    assert_eq!(next.await.unwrap().0, start + 40 * MILLI);
-    assert_eq!(last.await.unwrap().0, start + 60 * MILLI);
 }
 
 #[tokio::test(start_paused = true)]

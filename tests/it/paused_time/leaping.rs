@@ -1,12 +1,6 @@
 //! A clock that leaps while tokio's timers sleep, as one does that counts the time of a suspension.
 
 use super::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use tollgate::{Clock, ConsumeError};
-
-const HOUR: Duration = Duration::from_secs(3_600);
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Tokio's time plus the time of a suspension, which is set by its nanoseconds.
 fn suspended() -> (Instant, Arc<AtomicU64>, ClockFn) {

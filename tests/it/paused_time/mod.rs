@@ -6,15 +6,10 @@ mod leaping;
 pub(crate) mod replenisher;
 mod two_runtimes;
 
-use std::time::Duration;
+use crate::fixture::*;
 
-use crate::fixture::{ClockFn, shown, tasks};
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::{Instant, sleep};
-use tollgate::{Builder, Limiter, OwnedGrant, Quota};
-
-pub(crate) use crate::fixture::MILLI;
-pub(crate) const DAY: Duration = Duration::from_secs(86_400);
+use tollgate::OwnedGrant;
 
 /// A thousand tokens a second into an empty bucket, and the instant at which it was built.
 pub(crate) fn thousand_a_second(builder: Builder) -> (Limiter, Instant) {

@@ -1,12 +1,6 @@
 //! The background task: it exists only where claims wait, and has no timer while it has nothing to do.
 
 use super::*;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
-use tokio::time::timeout;
 use tollgate::Replenisher;
 
 /// Lets all runnable tasks run: paused time advances when there are none left.
@@ -215,7 +209,7 @@ async fn a_new_claim_leaves_the_queue_to_the_background_task_unless_it_is_two_mi
         nanos.store(1_000 * micros, Ordering::Relaxed);
         waiters.push(tokio_test::task::spawn(limiter.consume(1)));
         tokio_test::assert_pending!(waiters.last_mut().unwrap().poll());
-        waiters.iter().filter(|claim| claim.is_woken()).count()
+        woken(&waiters)
     };
     // The first claim is due at 1 ms.
     assert_eq!(join_at(2_999), 0, "the background task has 1 us left");

@@ -2,7 +2,6 @@
 
 use super::*;
 use std::sync::LazyLock;
-use std::thread;
 
 fn hourly() -> Limiter {
     Limiter::new(Quota::per_hour(1).burst(1)).unwrap()

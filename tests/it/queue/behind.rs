@@ -4,20 +4,11 @@
 //! The limiter takes the clock for a real one, and the driver's own timer would fire in an hour.
 
 use super::*;
-use fastrand::Rng;
 use std::sync::atomic::Ordering::*;
-use std::task::Poll;
 use tokio::runtime::Runtime;
-use tollgate::{ConsumeError, Grant, Snapshot, TryAcquireError};
 
-const HOUR: Duration = Duration::from_secs(3_600);
 const BATCH: usize = 32;
 const MANY: usize = 200;
-
-/// A runtime that is driven by hand.
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
-}
 
 /// Runs the driver until it has nothing left to do.
 fn run(runtime: &Runtime) {
@@ -40,12 +31,8 @@ fn queue<'a>(runtime: &Runtime, limiter: &'a Limiter, length: usize) -> Vec<Spaw
     waiters
 }
 
-fn woken(waiters: &[Spawn<Consume<'_>>]) -> usize {
-    waiters.iter().filter(|waiting| waiting.is_woken()).count()
-}
-
 fn wakes_a_batch<R>(call: impl Fn(&Limiter) -> R) {
-    let (runtime, (nanos, wall)) = (runtime(), shown(ClockFn::moving));
+    let (runtime, (nanos, wall)) = (alone(), shown(ClockFn::moving));
     let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
     let mut waiters = queue(&runtime, &limiter, MANY);
     nanos.fetch_add(HOUR.as_nanos() as u64 * (MANY as u64 + 9), SeqCst);
@@ -86,7 +73,7 @@ fn a_caller_that_wants_tokens_wakes_a_batch_at_most_and_does_not_overtake() {
 
 #[test]
 fn closing_wakes_a_batch_and_the_driver_refuses_the_rest() {
-    let (runtime, (_nanos, wall)) = (runtime(), shown(ClockFn::moving));
+    let (runtime, (_nanos, wall)) = (alone(), shown(ClockFn::moving));
     let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
     let mut waiters = queue(&runtime, &limiter, MANY);
     limiter.close();
@@ -116,7 +103,7 @@ fn on_a_manual_clock_every_caller_serves_all() {
 #[test]
 fn tokens_refunded_meanwhile_are_not_cut_at_the_burst() {
     let many = MANY as u64;
-    let (runtime, (_nanos, wall)) = (runtime(), shown(ClockFn::moving));
+    let (runtime, (_nanos, wall)) = (alone(), shown(ClockFn::moving));
     let limiter = limiter(&wall, Quota::manual(many));
     let mut grant = limiter.try_acquire(many).unwrap();
     let mut waiters = queue(&runtime, &limiter, MANY);
@@ -197,7 +184,7 @@ impl<'a> Side<'a> {
 fn calls_while_the_queue_is_behind_count_at_their_own_time() {
     let mut left_behind = 0;
     for seed in 0..300 {
-        let (runtime, (wall_nanos, wall), by_hand) = (runtime(), shown(ClockFn::moving), ManualClock::new());
+        let (runtime, (wall_nanos, wall), by_hand) = (alone(), shown(ClockFn::moving), ManualClock::new());
         let mut random = Rng::with_seed(seed);
         let mut builders = [Limiter::builder().clock(wall.clone()), Limiter::builder().clock(by_hand.clone())];
         for _ in 0..random.usize(1..3) {

@@ -2,8 +2,6 @@
 //! of the clock.
 
 use super::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn a_grant_dropped_by_a_panic_wakes_the_next() {

@@ -8,8 +8,3 @@ mod unread_clock;
 mod wakers;
 
 use crate::fixture::*;
-use std::time::Duration;
-
-use tokio_test::task::{Spawn, spawn};
-use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota};

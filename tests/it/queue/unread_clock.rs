@@ -2,12 +2,8 @@
 //! the queue was last served. The same history on a manual clock, with the cancellation at that very moment, has the
 //! same result.
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use proptest::collection::vec;
-use proptest::prelude::*;
 use proptest::sample::Index;
-use tollgate::Snapshot;
 
 use super::*;
 

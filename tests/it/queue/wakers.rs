@@ -1,12 +1,6 @@
 //! Polls and wakers: too many polls, another waker, no further poll, and wakers that misbehave.
 
 use super::*;
-use futures::FutureExt;
-use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use tokio_test::assert_ready;
 
 /// Polls `future` as the task `task` would, leaving its waker.
 fn poll_as<F: Future + Unpin>(task: &mut Spawn<()>, future: &mut F) -> Poll<F::Output> {
@@ -101,19 +95,6 @@ fn a_future_polled_after_it_was_ready_panics() {
 }
 
 // ---- wakers of our own ----------------------------------------------------------------------------------------------
-
-/// What a waker does when it is woken.
-struct OnWake<F>(F);
-
-impl<F: Fn() + Send + Sync + 'static> Wake for OnWake<F> {
-    fn wake(self: Arc<Self>) {
-        (self.0)();
-    }
-}
-
-fn waker(act: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(OnWake(act)))
-}
 
 #[test]
 fn claims_due_together_are_woken_in_the_order_of_the_queue() {
@@ -216,9 +197,7 @@ fn a_waker_may_wait_for_a_thread_that_it_lets_go_on() {
             let other = other.clone();
             Mutex::new(Some(std::thread::spawn(move || drop(other.blocking_consume(1).unwrap()))))
         };
-        while other.snapshot().waiting_tasks == 0 {
-            std::thread::yield_now();
-        }
+        await_waiters(&other, 1);
         let waker = waker(move || {
             drop(held.lock().unwrap().take());
             waiting_thread.lock().unwrap().take().unwrap().join().unwrap();

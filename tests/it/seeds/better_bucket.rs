@@ -4,8 +4,7 @@
 
 use super::On::Each;
 use super::{MOST, NANO, SECOND, YEAR, scripts};
-use std::time::Duration;
-use tollgate::{ConfigError, Limiter, Quota};
+use crate::fixture::*;
 
 scripts! {
     hostile_requests_are_refused_and_take_nothing: Each(Quota::per_second(10)), [11, 1 << 32, 1 << 48, u64::MAX / 2, u64::MAX]

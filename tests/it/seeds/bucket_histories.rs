@@ -2,9 +2,8 @@
 //! rate, no more is in flight than the cap, and no claim is stranded.
 
 use super::seastar::{bucket, capped};
-use proptest::prelude::*;
-use std::time::Duration;
-use tollgate::{Bucket, Quota, Ticket};
+use crate::fixture::*;
+use tollgate::Ticket;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {

@@ -6,8 +6,7 @@
 
 use super::On::Each;
 use super::{SECOND, scripts};
-use crate::fixture::{MILLI, NANO};
-use tollgate::Quota;
+use crate::fixture::*;
 
 scripts! {
     /// With the sums of the consumption summary: 15, 11 and 10 tokens in the three seconds.

@@ -4,7 +4,7 @@ use super::On::Each;
 #[cfg(feature = "keyed")]
 use super::On::Keys;
 use super::scripts;
-use tollgate::Quota;
+use crate::fixture::*;
 
 scripts! {
     full_bucket_allows_capacity: Each(Quota::per_second(5).burst(10)), "

@@ -26,17 +26,11 @@ mod races;
 mod seastar;
 mod small_bucket;
 
-use crate::fixture::NANO;
-use futures::FutureExt;
+use crate::fixture::*;
 use futures::future::LocalBoxFuture;
-use std::collections::BTreeMap;
-use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
 #[cfg(feature = "keyed")]
 use tollgate::KeyedLimiter;
-use tollgate::{Bound, Limiter, ManualClock, Quota, TryAcquireError};
 
-const SECOND: Duration = Duration::from_secs(1);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// The largest burst.
 const MOST: u64 = 1 << 61;

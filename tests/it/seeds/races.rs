@@ -3,11 +3,7 @@
 
 use super::MOST;
 use super::seastar::{bucket, capped};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::thread;
-use std::time::Duration;
-use tollgate::{Bucket, Limiter, ManualClock, Quota};
+use crate::fixture::*;
 
 /// How many of the calls of all `threads` are granted.
 fn granted(threads: usize, calls: usize, call: impl Fn() -> bool + Sync) -> usize {

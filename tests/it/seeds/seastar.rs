@@ -9,8 +9,7 @@
 
 use super::On::{Bucket, Capped};
 use super::{SECOND, numbers, play, scripts, span};
-use std::time::Duration;
-use tollgate::{ConfigError, Quota};
+use crate::fixture::*;
 
 pub(super) fn bucket(quota: Quota) -> tollgate::Bucket {
     tollgate::Bucket::new(quota, Duration::ZERO).unwrap()

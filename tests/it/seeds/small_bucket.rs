@@ -3,8 +3,7 @@
 
 use super::On::{Each, From};
 use super::{NANO, SECOND, scripts};
-use std::time::Duration;
-use tollgate::Quota;
+use crate::fixture::*;
 
 /// The last 100 ms before a clock of 32 bits wraps that counts in this many nanoseconds.
 fn before_the_wrap_of(unit: u64) -> Duration {

@@ -1,8 +1,6 @@
 //! A limiter with an in-flight cap and no quota.
 
 use super::*;
-use std::time::Duration;
-use tollgate::{ConfigError, ConsumeError, ManualClock};
 
 fn capped(tokens: u64) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
@@ -15,8 +13,7 @@ fn cap_alone_serves_in_order_as_grants_are_dropped_and_at_no_other_time() {
     let (three, two) = (limiter.try_acquire(3).unwrap(), limiter.try_acquire(2).unwrap());
     let mut large = pending(limiter.consume(4));
     let mut small = pending(limiter.consume(1));
-    clock.advance(DAY);
-    limiter.tick();
+    tick_after(&clock, &limiter, DAY);
     assert!(!large.is_woken() && !small.is_woken(), "time releases nothing");
     drop(two);
     assert!(
@@ -69,8 +66,7 @@ fn cap_alone_can_be_changed_paused_and_closed_and_has_no_quota_to_set() {
     let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1) else { panic!("the limiter is paused") };
     assert_eq!((denied.by, denied.retry_after), (Bound::Pause, Some(SECOND)));
     let mut waiting = pending(limiter.consume(1));
-    clock.advance(SECOND);
-    limiter.tick();
+    tick_after(&clock, &limiter, SECOND);
     let _grant = assert_ready_ok!(waiting.poll());
     limiter.replenish(100);
     assert_eq!(limiter.available(), 2, "the limiter has no bucket to fill");

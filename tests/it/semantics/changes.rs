@@ -1,11 +1,6 @@
 //! Another quota, pauses, quotas without a burst, closing.
 
 use super::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tokio::time::Instant;
-use tokio_test::assert_ready_err;
-use tollgate::ConsumeError;
 
 #[test]
 fn set_quota_to_a_burst_that_is_just_full_keeps_the_tokens_of_this_nanosecond() {

@@ -1,8 +1,6 @@
 //! Costs, the queue, cancellation, and refusals.
 
 use super::*;
-use tokio_test::assert_ready_err;
-use tollgate::{ConsumeError, Share};
 
 #[test]
 fn cost_zero_is_granted_at_once_and_touches_nothing() {

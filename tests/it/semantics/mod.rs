@@ -26,13 +26,6 @@ mod runtimes;
 mod yielding;
 
 use crate::fixture::*;
-use std::time::Duration;
-
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Bound, Limiter, Quota, TryAcquireError};
-
-const DAY: Duration = Duration::from_secs(86_400);
 
 impl Fixture {
     /// The tokens in the first bucket, less debts.

@@ -1,11 +1,7 @@
 //! Several runtimes on one limiter. Real runtimes and threads, without timing: a claim that hangs makes the test hang.
 
 use super::*;
-use std::future::Future;
-use std::pin::{Pin, pin};
-use std::task::Poll;
-use std::thread;
-use tollgate::ConsumeError;
+use std::pin::pin;
 
 /// Fast enough for a short test, slow enough that every claim has to wait.
 fn slow() -> Limiter {

@@ -1,8 +1,6 @@
 //! Windows that slide: what comes back when, what is refused, and where they are not possible.
 
 use super::*;
-use tokio_test::assert_ready_err;
-use tollgate::{Bucket, ConfigError, ConsumeError};
 
 fn sliding(amount: u64) -> Quota {
     Quota::new(amount, 320 * NANO).sliding()

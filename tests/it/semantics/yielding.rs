@@ -1,12 +1,9 @@
 //! A task gets an answer at once again and again: other tasks of its runtime must run meanwhile.
 
-use std::future::Future;
+use crate::fixture::*;
 use std::pin::pin;
-use std::task::{Context, Waker};
-use std::time::Duration;
 
 use tokio::task::coop;
-use tollgate::{ConsumeError, Limiter, Quota};
 
 use super::DAY;
 use crate::cooperation::{ANSWERS, PAID, yields};

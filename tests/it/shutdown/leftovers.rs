@@ -1,11 +1,7 @@
 //! What remains of dropped limiters: no tasks, no timers, no memory.
 
 use super::*;
-use crate::fixture::ClockFn;
-use std::sync::Arc;
 use tokio::task::yield_now;
-use tokio::time::Instant;
-use tokio_test::task::spawn;
 
 #[test]
 fn a_limiter_that_is_dropped_outside_ends_its_tasks_on_every_runtime() {

@@ -5,12 +5,9 @@ mod outside;
 mod replenishers;
 mod runtimes;
 
-use crate::fixture::{alone, await_waiters, tasks, to_its_end, workers};
-use std::thread;
-use std::time::Duration;
+use crate::fixture::*;
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate::{Limiter, Quota};
 
 /// This many; a fiftieth of it under Miri.
 const fn many(count: usize) -> usize {

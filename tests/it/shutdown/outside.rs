@@ -1,13 +1,8 @@
 //! Callers outside of every runtime: blocked threads, and futures that are driven from elsewhere.
 
 use super::*;
-use crate::fixture::ClockFn;
 use futures::executor::block_on;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
-use tokio_test::task::spawn;
-use tollgate::ConsumeError;
 
 /// Spawns the limiter's replenisher, and returns when it is registered.
 fn drive(limiter: &Limiter, runtime: &Runtime) -> tokio::task::JoinHandle<()> {
@@ -190,7 +185,7 @@ fn a_served_blocked_thread_wakes_no_claim_that_is_not_due() {
             assert!(behind.iter_mut().all(|claim| claim.poll().is_pending()));
             limiter.replenish(1);
             blocked.join().unwrap();
-            assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 0);
+            assert_eq!(woken(&behind), 0);
         });
     });
 }

@@ -1,7 +1,6 @@
 //! Replenishers that are polled by hand, or never: `paused_time/replenisher.rs` has those that are spawned.
 
 use super::*;
-use crate::fixture::{MILLI, pending};
 use tokio::time::advance;
 
 #[tokio::test(start_paused = true)]

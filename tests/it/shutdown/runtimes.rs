@@ -1,9 +1,6 @@
 //! Runtimes that are shut down while tasks wait, on them and on others.
 
 use super::*;
-use std::task::{Context, Waker};
-use tokio_test::task::spawn;
-use tollgate::ConsumeError;
 
 type End = fn(Runtime);
 

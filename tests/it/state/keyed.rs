@@ -1,13 +1,9 @@
 //! The state of a keyed limiter.
 
 use super::{SECOND, begin, through};
-use crate::fixture::ClockFn;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, SystemTime};
-use tokio_test::task::spawn;
+use crate::fixture::*;
+use std::time::SystemTime;
 use tollgate::state::KeyedState;
-use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas};
 
 const KEYS: u64 = 6;
 

@@ -1,10 +1,9 @@
 //! The rate law over saving and restoring, however often and by whatever clock.
 
 use super::{begin, through};
+use crate::fixture::*;
 use serde_json::{Value, json};
-use std::time::Duration;
 use tollgate::state::{KeyedState, LimiterState};
-use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
 
 /// Asserts that no window of `grants`, which are nanoseconds and tokens, has more than the burst and what time refills.
 fn assert_law(quota: Quota, grants: &[(u64, u64)]) {

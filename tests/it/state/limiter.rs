@@ -1,10 +1,9 @@
 //! The state of a limiter.
 
 use super::{SECOND, begin, through};
-use std::time::{Duration, SystemTime};
-use tokio_test::task::spawn;
+use crate::fixture::*;
+use std::time::SystemTime;
 use tollgate::state::LimiterState;
-use tollgate::{Builder, Class, Grant, Limiter, ManualClock, Quota, Share};
 
 /// A limiter, its clock, and the wall clock beside it.
 struct Fixture {

@@ -6,11 +6,10 @@ mod law;
 mod limiter;
 mod refused;
 
+use crate::fixture::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-const SECOND: Duration = Duration::from_secs(1);
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the wall clock shows when the tests begin.
 fn begin() -> SystemTime {

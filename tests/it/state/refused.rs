@@ -1,9 +1,9 @@
 //! States that cannot be restored: typed errors that say what to do, and nothing is restored.
 
 use super::{SECOND, begin, through};
+use crate::fixture::*;
 use serde_json::{Value, json};
 use tollgate::state::{KeyedState, LimiterState, StateError};
-use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, Quotas};
 
 fn builder() -> tollgate::Builder {
     Limiter::builder().quota(Quota::per_hour(10)).quota(Quota::new(3, SECOND).stepped())

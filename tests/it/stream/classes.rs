@@ -4,9 +4,7 @@ use super::*;
 
 use futures::{SinkExt, StreamExt, stream};
 use scripted::Drain;
-use tokio::time::Instant;
 use tollgate::stream::{PaceSinkExt, PaceStreamExt, PacedSinkError};
-use tollgate::{Class, ConsumeError, Share};
 
 /// A token each millisecond from an empty bucket, and two classes of it.
 fn two_classes(weights: [u64; 2]) -> [Class; 2] {

@@ -1,13 +1,9 @@
 //! Random histories of streams and sinks that share a limiter, compared with the oracle: every poll of an adaptor has
 //! the result that a `consume` of its item's cost would have.
 
-use std::collections::VecDeque;
-use std::task::Poll;
+use crate::fixture::*;
 
 use futures::{SinkExt, StreamExt};
-use proptest::prelude::*;
-use tokio_test::task::spawn;
-use tollgate::ConsumeError;
 use tollgate::stream::{PaceSinkExt, PaceStreamExt, PacedSink, PacedSinkError, PacedStream};
 
 use super::scripted::{Drain, Source};

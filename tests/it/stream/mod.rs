@@ -6,9 +6,7 @@ mod scripted;
 mod sinks;
 mod streams;
 
-use tollgate::{Limiter, ManualClock, Quota};
-
-use crate::fixture::{MILLI, built};
+use crate::fixture::*;
 
 /// A token each millisecond, `burst` of them at once.
 fn per_milli(burst: u64) -> Limiter {

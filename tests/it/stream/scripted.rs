@@ -1,8 +1,6 @@
 //! Streams and sinks that follow a script.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use crate::fixture::*;
 
 use futures::stream::FusedStream;
 use futures::{Sink, Stream};

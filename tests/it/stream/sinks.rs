@@ -4,10 +4,6 @@ use super::*;
 
 use futures::{SinkExt, StreamExt, stream};
 use scripted::Drain;
-use tokio::time::Instant;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::ConsumeError;
 use tollgate::stream::{PaceSinkExt, PacedSinkError};
 
 #[tokio::test(start_paused = true)]
@@ -31,8 +27,7 @@ fn paid_items_are_flushed_while_the_next_waits() {
     assert_eq!((paced.get_ref().taken.clone(), paced.get_ref().flushes), (vec![1], 0));
     assert_pending!(spawn(paced.feed(3)).poll());
     assert_eq!((paced.get_ref().taken.clone(), paced.get_ref().flushes), (vec![1], 1));
-    clock.advance(MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, MILLI);
     assert_ready_ok!(spawn(paced.feed(3)).poll());
     assert_eq!(paced.get_ref().taken, [1, 2]);
 }

@@ -5,12 +5,6 @@ use super::*;
 use futures::stream::FusedStream;
 use futures::{Sink, SinkExt, Stream, StreamExt, stream};
 use scripted::{Drain, Source};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use tokio::time::Instant;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready};
-use tollgate::ConsumeError;
 use tollgate::stream::PaceStreamExt;
 
 #[tokio::test(start_paused = true)]
@@ -43,8 +37,7 @@ fn size_hint_and_termination_count_the_item_that_waits() {
         assert_eq!((paced.size_hint(), paced.is_terminated()), ((left, Some(left)), false));
         assert_pending!(paced.poll_next());
         assert_eq!((paced.size_hint(), paced.is_terminated()), ((left, Some(left)), false));
-        clock.advance(MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, MILLI);
         assert!(paced.is_woken());
         assert!(assert_ready!(paced.poll_next()).unwrap().is_ok());
     }
@@ -78,8 +71,7 @@ fn it_moves_while_it_waits() {
     let mut paced = Box::new(Source::new([Some(7)]).pace(&limiter));
     assert_pending!(spawn(paced.next()).poll());
     let mut moved = *paced;
-    clock.advance(MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, MILLI);
     assert_eq!(assert_ready!(spawn(moved.next()).poll()).unwrap().unwrap(), 7);
 }
 

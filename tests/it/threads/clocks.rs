@@ -1,14 +1,7 @@
 //! Clocks that panic, and clocks that call the limiter that reads them.
 
 use super::*;
-use crate::fixture::{ClockFn, MILLI, pending, served, shown};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::task::Poll;
-use tokio::time::Instant;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Clock, ConsumeError, Grant, Limiter, ManualClock, Quota, join};
+use std::sync::OnceLock;
 
 /// A manual clock. While it is broken, reading it panics.
 #[derive(Clone, Debug)]

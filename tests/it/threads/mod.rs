@@ -9,10 +9,7 @@ mod panics;
 mod storm;
 mod wakers;
 
-use crate::fixture::to_its_end;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::thread;
-use std::time::Duration;
+use crate::fixture::*;
 
 /// This many; a two-hundredth of it under Miri.
 const fn many(count: usize) -> usize {

@@ -6,18 +6,11 @@
 
 use super::panics;
 use super::wakers::{When, waker};
-use std::future::Future;
+use crate::fixture::*;
 use std::hash::RandomState;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
-use tollgate::{Clock, Grant, KeyedGrant, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, join, reserve};
+use tollgate::KeyedGrant;
 
-const MILLI: Duration = Duration::from_millis(1);
 const RATE: u64 = 10;
 /// Ten tokens a second, and a bucket that does not get full.
 const QUOTA: Quota = Quota::per_second(RATE).burst(1_000);

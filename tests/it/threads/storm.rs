@@ -1,14 +1,6 @@
 //! Many threads make all kinds of calls at once, and at the end the tokens are counted.
 
 use super::*;
-use crate::fixture::{ClockFn, shown};
-use fastrand::Rng;
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::task::Poll;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Clock, Consume, Grant, Limiter, Quota};
 
 /// Tokens per second: one each 1,000 nanoseconds.
 const RATE: u64 = 1_000_000;

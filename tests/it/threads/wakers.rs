@@ -2,12 +2,7 @@
 
 use super::*;
 use crate::fixture::{self, MILLI, Waiting, one_per_milli, pending};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
-use tokio_test::task::spawn;
-use tollgate::{ConsumeOwned, Limiter, ManualClock, Quota, join};
+use std::task::{RawWaker, RawWakerVTable};
 
 /// Where a waker may misbehave.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,8 +84,7 @@ fn wakers_that_panic_when_woken_affect_no_other_claim_and_still_get_their_tokens
         assert!(mine.poll(claim).is_pending());
         sane.push(enter(&limiter));
     }
-    clock.advance(MILLI * 2 * COUNT as u32);
-    limiter.tick();
+    tick_after(&clock, &limiter, MILLI * 2 * COUNT as u32);
     assert_eq!(sane.iter_mut().filter_map(|claim| is_served(claim).then_some(())).count(), COUNT);
     assert!(broken.iter_mut().all(|claim| mine.poll(claim).is_ready()));
     assert_eq!(limiter.available(), 0);
@@ -190,11 +184,9 @@ fn wakers_may_call_every_method_of_the_limiter_that_wakes_them() {
             .iter_mut()
             .for_each(|claim| assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()));
         let mut last = enter(&limiter);
-        clock.advance(MILLI * many(1_000) as u32);
-        limiter.tick();
+        tick_after(&clock, &limiter, MILLI * many(1_000) as u32);
         assert_eq!(calls.load(SeqCst), many(1_000));
-        clock.advance(MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, MILLI);
         assert!(is_served(&mut last));
     });
 }
@@ -224,8 +216,7 @@ fn a_waker_may_drop_the_futures_of_its_own_queue() {
         }
         let mut last = enter(&limiter);
         // One token: each claim that is called out gives it back and drops the next one.
-        clock.advance(MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, MILLI);
         assert!(waiters.iter().all(|slot| slot.lock().unwrap().is_none()));
         assert!(is_served(&mut last));
         assert_eq!((limiter.available(), limiter.snapshot().waiting_tasks), (0, 0));
@@ -240,8 +231,7 @@ fn a_waker_that_parks_a_blocked_thread_loses_no_wake_up() {
         let (again, later) = (limiter.clone(), clock.clone());
         let parks = waker(move |when| {
             if when == When::Woken {
-                later.advance(MILLI);
-                again.tick();
+                tick_after(&later, &again, MILLI);
                 thread::park();
             }
         });
@@ -271,8 +261,7 @@ fn wakers_that_serve_the_queue_from_several_threads_serve_each_claim_once() {
         }
         let advance = || {
             for _ in 0..many(1_000) {
-                clock.advance(MILLI);
-                limiter.tick();
+                tick_after(&clock, &limiter, MILLI);
             }
         };
         thread::scope(|scope| {

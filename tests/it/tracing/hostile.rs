@@ -1,11 +1,7 @@
 //! Subscribers are user code: one that panics, or calls the limiter, does no harm.
 
-use crate::fixture::pending;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::fixture::*;
 
-use tokio_test::{assert_pending, assert_ready_ok, task::spawn};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
@@ -95,8 +91,7 @@ fn a_subscriber_that_panics_at_the_end_has_no_effect_either() {
             panic!("the task's own");
         };
         assert_eq!(catch_unwind(AssertUnwindSafe(task)).unwrap_err().downcast_ref(), Some(&"the task's own"));
-        clock.advance(10 * MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, 10 * MILLI);
         let _ = assert_ready_ok!(waits[0].poll());
     });
     assert_eq!(calls.load(Ordering::Relaxed), 3 + 3 * 2);
@@ -138,8 +133,7 @@ fn a_span_is_ended_by_whichever_thread_ends_the_wait() {
         assert!(waiting.as_mut().poll(&mut cx).is_pending());
     });
     assert_eq!(calls.load(Ordering::Relaxed), 1);
-    clock.advance(2 * MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, 2 * MILLI);
     std::thread::spawn(move || {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(waiting.as_mut().poll(&mut cx).is_ready());

@@ -4,10 +4,8 @@ mod hostile;
 mod store;
 mod texts;
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use crate::fixture::*;
+use std::sync::LazyLock;
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

@@ -2,11 +2,10 @@
 
 use super::RecordingSubscriber;
 use crate::distributed::failing::Failing;
-use std::time::Duration;
+use crate::fixture::*;
 use tokio::runtime::Builder;
-use tokio::time::sleep;
-use tollgate::distributed::{MemoryStore, ReplyKind, StoreError};
-use tollgate::{DistributedKeyedLimiter, Limiter, Quota};
+use tollgate::DistributedKeyedLimiter;
+use tollgate::distributed::{ReplyKind, StoreError};
 
 fn in_paused_time(act: impl Future<Output = ()>) {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(act);

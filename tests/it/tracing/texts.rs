@@ -1,8 +1,6 @@
 //! The exact texts that a subscriber receives.
 
-use crate::fixture::pending;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
-use tollgate::{Limiter, Quota, Share, join, try_join};
+use crate::fixture::*;
 
 use super::RecordingSubscriber;
 use crate::observed_events::{MILLI, built, by_hand, grants_at_once};
@@ -32,8 +30,7 @@ fn a_wait_is_a_span_from_the_queue_to_the_grant() {
             subscriber.read(),
             ["span 1 closed", "INFO span 3 in 0: rate_limit.wait .cost=5 .estimate=0.007 .queue.ahead=1"]
         );
-        clock.advance(2 * MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, 2 * MILLI);
         assert!(subscriber.read().is_empty(), "the waiting task reports its outcome");
         let _ = assert_ready_ok!(first.poll());
         assert_eq!(subscriber.read(), ["span 2: .result=allow", "span 2 closed"]);
@@ -48,10 +45,8 @@ fn a_refusal_after_a_wait_is_reported_within_its_span() {
     let (limiter, clock) = by_hand(1);
     let subscriber = RecordingSubscriber::default();
     subscriber.listen(|| {
-        let mut late = spawn(limiter.consume(3).within(4 * MILLI));
-        let mut closed = spawn(limiter.consume(1));
-        assert_pending!(late.poll());
-        assert_pending!(closed.poll());
+        let mut late = pending(limiter.consume(3).within(4 * MILLI));
+        let mut closed = pending(limiter.consume(1));
         subscriber.read();
         limiter.pause_for(10 * MILLI);
         clock.advance(4 * MILLI);
@@ -188,8 +183,7 @@ fn a_joint_claim_is_a_span_in_each_of_its_queues() {
         assert_eq!(subscriber.read()[1..], entered);
         // Limiters with clocks of their own look at joint claims when they are served.
         for advance in [MILLI, 2 * MILLI] {
-            clock.advance(advance);
-            first.tick();
+            tick_after(&clock, &first, advance);
         }
         let _ = assert_ready_ok!(joint.poll());
         let granted = ["span 2: .result=allow", "span 2 closed", "span 3: .result=allow", "span 3 closed"];
@@ -225,8 +219,7 @@ fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
         assert_eq!(subscriber.read(), entered);
         assert!(users.try_acquire(&"ann", 1).is_err());
         assert_eq!(subscriber.read().len(), 1);
-        clock.advance(2 * MILLI);
-        users.tick();
+        tick_after(&clock, &users, 2 * MILLI);
         let _ = assert_ready_ok!(granted.poll());
         drop(left);
         let ended = ["span 1: .result=allow", "span 1 closed", "span 2: .result=left", "span 2 closed"];
@@ -270,8 +263,7 @@ fn waits_and_refusals_name_their_class() {
         assert!(batch.try_acquire(1).is_err());
         let lines = subscriber.read();
         assert!(lines[0].starts_with("DEBUG event in 0: error.type=queue .class.name=batch .cost=1 "), "{lines:?}");
-        clock.advance(MILLI);
-        limiter.tick();
+        tick_after(&clock, &limiter, MILLI);
         let _ = assert_ready_ok!(waiting.poll());
         assert_eq!(subscriber.read(), ["span 1: .result=allow", "span 1 closed"]);
         let mut closed = pending(tenant.consume(1));
