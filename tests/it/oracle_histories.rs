@@ -4,13 +4,12 @@
 //! A failing history is printed as Rust: copy it into `replayed` and run `cargo test --test it
 //! oracle_histories::replayed`. To run more of them: `PROPTEST_CASES=100000 cargo test --test it oracle_histories`.
 
+use crate::fixture::*;
 use crate::oracle::checks::{agree, keep_the_law};
 use crate::oracle::executor::Executor;
 use crate::oracle::model::Seen;
 use crate::oracle::ops::{History, Op, Scale, any_scale, config, history, with_windows};
 use crate::oracle::{Answer, Int};
-use proptest::prelude::*;
-use tollgate::ManualClock;
 
 proptest! {
     #![proptest_config(config(4_000))]
@@ -21,17 +20,7 @@ proptest! {
     }
 
     #[test]
-    fn one_quota_agrees(history in history(any_scale(), 1, 60)) {
-        agree(&history)?;
-    }
-
-    #[test]
     fn sliding_windows_agree(history in history(any_scale(), 3, 60).prop_map(with_windows)) {
-        agree(&history)?;
-    }
-
-    #[test]
-    fn one_sliding_window_agrees(history in history(any_scale(), 1, 60).prop_map(with_windows)) {
         agree(&history)?;
     }
 

@@ -1,17 +1,9 @@
 //! Bounded memory, which clients cannot exploit.
 
 use super::manual;
-use crate::fixture::{SECOND, pending};
-use std::collections::HashMap;
-use std::future::Future;
+use crate::fixture::*;
 use std::hash::RandomState;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
-use std::time::Duration;
-use tollgate::{
-    ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, ManualClock, Quota, Quotas, TryAcquireError,
-};
+use tollgate::KeyedConsumeOwned;
 
 /// One token per second and a burst of two, for at most `most` keys.
 fn bounded(most: u64) -> (KeyedLimiter<u64>, ManualClock) {
@@ -140,8 +132,7 @@ fn keys_without_debt_are_removed_over_time_without_a_bound() {
     }
     let keys = keyed.snapshot().keys;
     assert!((1_000..4_000).contains(&keys), "a thousand are in debt at any time, {keys} are in memory");
-    clock.advance(100 * SECOND);
-    keyed.tick();
+    tick_after(&clock, &keyed, 100 * SECOND);
     assert_eq!(keyed.snapshot().keys, 0);
 }
 

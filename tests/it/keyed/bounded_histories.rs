@@ -2,10 +2,8 @@
 //! sweep of the whole map had just run.
 
 use super::idle_levels::Dice;
-use std::pin::Pin;
-use std::task::{Context, Waker};
-use std::time::Duration;
-use tollgate::{KeyedConsume, KeyedGrant, KeyedLimiter, ManualClock, Quota, Quotas, TryAcquireError};
+use crate::fixture::*;
+use tollgate::{KeyedConsume, KeyedGrant};
 
 const KEYS: u64 = 5;
 

@@ -1,13 +1,7 @@
 //! Clocks that step back, and clocks that panic.
 
 use super::manual;
-use crate::fixture::pending;
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::Duration;
-use tokio_test::assert_pending;
-use tokio_test::task;
-use tollgate::{Clock, KeyedLimiter, Limiter, ManualClock, Quota};
+use crate::fixture::*;
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -73,8 +67,7 @@ fn pauses_after_the_clock_stepped_back_count_from_where_it_was() {
         let keyed = KeyedLimiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).shards(1).build().unwrap();
         drop(keyed.try_acquire(&"a", 5).unwrap());
         let waiting = has_waiter.then(|| pending(keyed.consume(&"a", 2)));
-        clock.advance(seconds(60));
-        keyed.tick();
+        tick_after(&clock, &keyed, seconds(60));
         assert!(keyed.available(&"a") >= 3, "the map has seen this time");
         clock.step_back(seconds(5));
         pause(&keyed, seconds(3));

@@ -1,13 +1,12 @@
 //! Executes a history on a keyed limiter, with a manual clock and without a runtime, and returns the result of each op.
 
+use crate::fixture::*;
 use crate::oracle::conversions::{nanoseconds, not_acquired, not_consumed, quota, seen_result, signed, unsigned};
 use crate::oracle::executor::{RecordingWaker, Woken};
 use crate::oracle::model::{END, Seen};
 use crate::oracle::ops::{Op, Place, Setup};
 use crate::oracle::{Answer, Id, Int};
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-use tollgate::{ConsumeError, KeyedGrant, KeyedLimiter, ManualClock};
+use tollgate::KeyedGrant;
 
 pub(crate) type Key = u8;
 type Keyed = KeyedLimiter<Key>;

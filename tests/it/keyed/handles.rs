@@ -1,8 +1,7 @@
 //! The limiter of a key as a value: joint claims over keys of several keyed limiters.
 
 use super::manual;
-use crate::fixture::{SECOND, pending};
-use tollgate::{Bound, ConfigError, JoinError, KeyedLimiter, Limiter, ManualClock, Quota, join, try_join};
+use crate::fixture::*;
 
 fn keyed(clock: &ManualClock, quotas: impl Into<tollgate::Quotas>) -> KeyedLimiter<u8> {
     KeyedLimiter::builder().quotas(quotas).clock(clock.clone()).build().unwrap()
@@ -33,8 +32,7 @@ fn a_dropped_joint_claim_leaves_the_keys_unchanged_and_they_are_removed() {
         assert_eq!((hosts.snapshot().waiting_tasks, users.snapshot().waiting_tasks), (1, 1));
     }
     assert_eq!((hosts.available(&1), users.available(&7)), (0, 1));
-    clock.advance(SECOND);
-    hosts.tick();
+    tick_after(&clock, &hosts, SECOND);
     users.tick();
     assert_eq!((hosts.snapshot().keys, users.snapshot().keys), (0, 0));
 }

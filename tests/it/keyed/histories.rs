@@ -5,12 +5,11 @@
 //! it keyed::histories`.
 
 use super::executor::{Executor, Key, build};
+use crate::fixture::*;
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
 use crate::oracle::model::{END, Model, Seen};
 use crate::oracle::ops::{History, Op, Setup, any_scale, config, continuous, history, recorded, stepped};
 use crate::oracle::{Answer, Int, Refill, Rule};
-use proptest::prelude::*;
-use tollgate::{ManualClock, Quotas};
 
 const DAY: Int = 86_400_000_000_000;
 /// Few enough that ops meet on a key, and enough that keys could be mixed up.
@@ -21,32 +20,12 @@ proptest! {
 
     #[test]
     fn each_key_agrees_with_an_oracle_of_its_own(
-        history in history(any_scale(), 1, 80),
+        history in prop_oneof![history(any_scale(), 1, 80), history(any_scale(), 4, 80)],
         keys in "[012]{80}",
         shards in 1_usize..3,
     ) {
         let keys: Vec<Key> = keys.bytes().map(|digit| digit - b'0').collect();
         agree(&history, &keys, shards)?;
-    }
-
-    #[test]
-    fn each_key_with_several_quotas_agrees_with_an_oracle_of_its_own(
-        history in history(any_scale(), 4, 80),
-        keys in "[012]{80}",
-        shards in 1_usize..3,
-    ) {
-        let keys: Vec<Key> = keys.bytes().map(|digit| digit - b'0').collect();
-        agree(&history, &keys, shards)?;
-    }
-
-    #[test]
-    fn one_key_with_two_quotas_agrees(history in history(any_scale(), 2, 60)) {
-        agree(&history, &[0; 60], 1)?;
-    }
-
-    #[test]
-    fn one_key_agrees(history in history(any_scale(), 1, 60)) {
-        agree(&history, &[0; 60], 1)?;
     }
 }
 

@@ -1,15 +1,10 @@
 //! Hostile keys and hashers.
 
 use super::manual;
-use crate::fixture::pending;
+use crate::fixture::*;
 use equivalent::Equivalent;
-use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task;
-use tollgate::{ConfigError, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Quotas, Refused, ToKey, TryAcquireError};
+use tollgate::{Refused, ToKey};
 
 /// All keys collide.
 #[derive(Default)]
@@ -35,8 +30,7 @@ fn keys_that_all_collide_are_kept_apart() {
     assert!(keys.iter().all(|key| keyed.available(key) == 1 - u64::from(key % 2)));
     let mut waiting: Vec<_> = keys.iter().map(|key| pending(keyed.consume(key, 2))).collect();
     assert!(keyed.try_acquire(&1_000, 1).is_err(), "the map is full");
-    clock.advance(Duration::from_secs(1));
-    keyed.tick();
+    tick_after(&clock, &keyed, Duration::from_secs(1));
     for (key, waiting) in waiting.iter_mut().enumerate() {
         assert_eq!(waiting.poll().is_ready(), key % 2 == 0, "key {key}");
     }
@@ -284,8 +278,7 @@ fn keys_that_panic_when_they_are_removed_do_so_one_by_one() {
     for number in 0..10 {
         drop(keyed.try_acquire(&Clinging::new(number), 1).unwrap());
     }
-    clock.advance(Duration::from_secs(1));
-    keyed.tick();
+    tick_after(&clock, &keyed, Duration::from_secs(1));
     assert_eq!(keyed.snapshot().keys, 0);
 }
 

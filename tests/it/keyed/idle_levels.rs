@@ -1,8 +1,7 @@
 //! The level of a key that is unused for a nanosecond to decades, in 128-bit integer arithmetic, for the histories of
 //! `several.rs`.
 
-use std::time::Duration;
-use tollgate::{KeyedLimiter, ManualClock, Quota};
+use crate::fixture::*;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 pub(super) const HOUR: u64 = 3_600 * SECOND;

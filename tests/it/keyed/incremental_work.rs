@@ -1,10 +1,8 @@
 //! Work on all keys is done in parts: no call goes through the whole map.
 
-use std::cell::Cell;
+use crate::fixture::*;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
-use std::time::Duration;
-use tollgate::{KeyedLimiter, ManualClock, Quota, TryAcquireError};
 
 const SHARDS: usize = 512;
 /// So slow that every key stays in debt for the whole test.

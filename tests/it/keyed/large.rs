@@ -1,9 +1,6 @@
 //! The largest claims: a key gives the same answers as a limiter of its quota, however it is stored.
 
-use crate::fixture::pending;
-use std::time::Duration;
-use tokio_test::task;
-use tollgate::{Bound, Denied, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
+use crate::fixture::*;
 
 const MOST: u64 = 1 << 48;
 const BURST: u64 = 1 << 50;

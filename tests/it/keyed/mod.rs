@@ -21,8 +21,8 @@ mod storm;
 mod top_keys;
 mod waiting;
 
+use crate::fixture::*;
 use std::hash::{BuildHasher, Hash};
-use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock};
 
 /// A keyed limiter on a clock that is moved by hand.
 fn manual<K: Clone + Eq + Hash + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static>(

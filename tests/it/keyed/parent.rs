@@ -3,15 +3,8 @@
 mod drivers;
 mod queue;
 
-use crate::fixture::{MILLI, NANO, SECOND, pending};
-use futures::FutureExt;
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task;
-use tollgate::{
-    Bound, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, ReleaseError,
-    TryAcquireError, join,
-};
+use crate::fixture::*;
+use tollgate::ReleaseError;
 
 /// A keyed limiter with the parent `global`, on its clock.
 fn under(global: &Limiter, clock: &ManualClock, quota: Quota) -> KeyedBuilder<u32> {
@@ -79,8 +72,7 @@ fn without_a_quota_a_key_that_does_not_wait_takes_no_memory() {
     let mut claims = claims.into_iter().map(|mut claim| (claim.poll().is_pending(), claim));
     let (mut first, mut second) = (claims.next().unwrap(), claims.next().unwrap());
     assert!(first.0 && second.0 && keyed.snapshot().keys == 1);
-    clock.advance(100 * MILLI);
-    global.tick();
+    tick_after(&clock, &global, 100 * MILLI);
     assert!(first.1.poll().is_ready() && second.1.poll().is_pending());
 }
 
@@ -176,8 +168,7 @@ fn closing_the_keyed_limiter_leaves_the_queue_of_the_parent() {
         assert!(matches!(claim.poll(), Poll::Ready(Err(ConsumeError::Closed))));
     }
     assert_eq!(global.snapshot().waiting_tasks, 1);
-    clock.advance(SECOND);
-    global.tick();
+    tick_after(&clock, &global, SECOND);
     assert!(behind.is_woken() && behind.poll().is_ready());
 }
 
@@ -187,15 +178,12 @@ fn a_pause_and_a_new_quota_of_the_global_limiter_time_all_keys_anew() {
     global.pause_for(10 * SECOND);
     assert_eq!(denied(keyed.try_acquire(&1, 1)).retry_after, Some(10 * SECOND));
     let mut claims: Vec<_> = [1, 2, 1].iter().map(|key| pending(keyed.consume(key, 1))).collect();
-    clock.advance(10 * SECOND);
-    keyed.tick();
-    assert_eq!(claims.iter().filter(|claim| claim.is_woken()).count(), 1);
+    tick_after(&clock, &keyed, 10 * SECOND);
+    assert_eq!(woken(&claims), 1);
     global.set_quota(0, Quota::per_second(10).burst(1)).unwrap();
-    clock.advance(100 * MILLI);
-    keyed.tick();
-    assert_eq!(claims.iter().filter(|claim| claim.is_woken()).count(), 2);
-    clock.advance(100 * MILLI);
-    keyed.tick();
+    tick_after(&clock, &keyed, 100 * MILLI);
+    assert_eq!(woken(&claims), 2);
+    tick_after(&clock, &keyed, 100 * MILLI);
     assert!(claims.iter_mut().all(|claim| claim.is_woken() && claim.poll().is_ready()));
 }
 
@@ -266,8 +254,7 @@ fn giants_of_many_keys_do_not_overrun_the_queue_of_the_parent() {
     drop(global.try_acquire(1).unwrap());
     let keys: Vec<u32> = (0..33_000).collect();
     let mut claims: Vec<_> = keys.iter().map(|key| pending(keyed.consume(key, GIANT))).collect();
-    clock.advance(SECOND);
-    keyed.tick();
+    tick_after(&clock, &keyed, SECOND);
     assert!(global.try_acquire(1).is_err(), "other claims wait");
     let answers: Vec<_> = claims.iter_mut().map(|claim| claim.poll()).collect();
     let turned_away = answers.iter().filter(|answer| match answer {
@@ -291,8 +278,7 @@ fn a_claim_cancelled_before_its_parent_ticket_costs_the_parent_nothing() {
     drop(keyed.try_acquire(&1, 1).unwrap());
     let mut both = pending(join([(&global, 1), (&other, 1)]));
     let leaves = pending(keyed.consume(&1, 1));
-    clock.advance(SECOND);
-    global.tick();
+    tick_after(&clock, &global, SECOND);
     clock.advance(3 * SECOND);
     drop(leaves);
     other.tick();
@@ -320,8 +306,7 @@ fn an_estimate_counts_tokens_lost_in_the_parent_until_the_key_is_ready() {
     // No timer is late.
     for wait in [40 * SECOND, 5 * SECOND - NANO, NANO] {
         assert!(!claim.is_woken());
-        clock.advance(wait);
-        keyed.tick();
+        tick_after(&clock, &keyed, wait);
     }
     assert!(claim.is_woken());
 }

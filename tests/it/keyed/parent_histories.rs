@@ -5,13 +5,9 @@
 //! To run more of them: `PROPTEST_CASES=100000 cargo test --features keyed --test it keyed::parent_histories`.
 
 use super::parent_model::{Id, ParentModel, Rule};
-use crate::fixture::NANO;
+use crate::fixture::*;
 use crate::oracle::ops::config;
-use proptest::prelude::*;
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{ConsumeError, KeyedGrant, KeyedLimiter, Limiter, ManualClock, Quota};
+use tollgate::KeyedGrant;
 
 const KEYS: usize = 3;
 static NAMES: [u8; KEYS] = [0, 1, 2];

@@ -2,10 +2,7 @@
 //! too, and compare with the oracle.
 
 use super::manual;
-use crate::fixture::{SECOND, pending};
-use std::sync::Arc;
-use tokio_test::assert_ready;
-use tollgate::{Bound, ConfigError, KeyedLimiter, ManualClock, Quota, TryAcquireError};
+use crate::fixture::*;
 
 /// A limiter of one shard.
 fn plain(quota: Quota) -> (KeyedLimiter<u8>, ManualClock) {

@@ -1,8 +1,6 @@
 //! What a response may say about a key is what its own quotas would grant and when, however the key is stored.
 
-use crate::fixture::pending;
-use std::time::Duration;
-use tollgate::{KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota};
+use crate::fixture::*;
 
 /// `alone` has no parent and has been called like `keyed`.
 fn check([keyed, alone]: [&KeyedLimiter<u8>; 2], when: &str) {

@@ -2,12 +2,9 @@
 //! long it is unused, and a claim takes from all quotas or from none.
 
 use super::idle_levels::{Bucket, DAY, Dice, END, HOUR, Rule, SECOND, YEAR};
-use std::collections::HashMap;
+use crate::fixture::*;
 use std::hash::RandomState;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio_test::{assert_pending, assert_ready, task};
-use tollgate::{Bound, ConfigError, Denied, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, TryAcquireError, Which};
+use tollgate::Which;
 
 const KEYS: u64 = 12;
 
@@ -341,8 +338,7 @@ fn one_quota_of_a_key_changes_and_the_other_keeps_its_limit_and_its_level() {
     }
     let days = [&new, &owing, &waiting].map(|key| keyed.quota_snapshots(key)[1].level);
     assert_eq!(days, [1_000, 996, 990], "the tokens of the other quota stay");
-    clock.advance(Duration::from_millis(50));
-    keyed.tick();
+    tick_after(&clock, &keyed, Duration::from_millis(50));
     assert!(assert_ready!(claim.poll()).is_ok(), "the waiter is timed anew");
     keyed.set_one_quota_for(&owing, "day", Quota::per_day(5)).unwrap();
     assert_eq!(quotas("owing"), "20/s; day: 5/d");

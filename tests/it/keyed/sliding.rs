@@ -1,12 +1,8 @@
 //! Keys with sliding quotas: each is a limiter, has a live entry while its windows hold tokens, and is forgotten then.
 
+use crate::fixture::*;
 use std::mem::discriminant;
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::spawn;
-use tollgate::{Bound, ConsumeError, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, TryAcquireError};
 
-const NANO: Duration = Duration::from_nanos(1);
 const KEYS: [u64; 3] = [0, 1, 2];
 
 fn random_quota(random: &mut fastrand::Rng) -> Quota {
@@ -98,8 +94,7 @@ fn a_key_is_forgotten_once_its_windows_are_empty() {
     assert!(matches!(spawn(keyed.consume(&1, 61)).poll(), Poll::Ready(Err(answer)) if answer == error));
     assert_eq!((keyed.snapshot().keys, keyed.estimate(&1, 61)), (0, None), "nothing is stored for them");
     drop(keyed.try_acquire(&1, 60).unwrap());
-    clock.advance(Duration::from_secs(59));
-    keyed.tick();
+    tick_after(&clock, &keyed, Duration::from_secs(59));
     assert!(keyed.try_acquire(&2, 1).is_err() && keyed.snapshot().keys == 1, "it is in use");
     clock.advance(Duration::from_secs(3));
     drop(keyed.try_acquire(&2, 60).unwrap());

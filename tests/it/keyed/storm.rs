@@ -1,11 +1,6 @@
 //! Threads on a few keys that change between packed levels and live entries all the time: every token is accounted for.
 
-use crate::fixture::MILLI;
-use futures::FutureExt;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread;
-use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
+use crate::fixture::*;
 
 const THREADS: usize = 4;
 const KEYS: u64 = 3;

@@ -1,14 +1,11 @@
 //! The keys with the most grants, refusals and waits.
 
 use super::manual;
-use crate::fixture::SECOND;
+use crate::fixture::*;
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
-use std::time::Duration;
-use tokio_test::task::spawn;
-use tollgate::{ConfigError, KeyedLimiter, ManualClock, Quota, TopKey};
+use tollgate::TopKey;
 
 /// Hashes without a random seed.
 type Fixed = BuildHasherDefault<DefaultHasher>;
@@ -100,8 +97,7 @@ fn tokens_refusals_and_waits_are_counted_however_a_key_is_stored() {
         assert!(granted.poll().is_ready());
         let mut waiting = spawn(keyed.consume(&1, 5));
         assert!(waiting.poll().is_pending() && waiting.poll().is_pending());
-        clock.advance(SECOND);
-        keyed.tick();
+        tick_after(&clock, &keyed, SECOND);
         assert!(waiting.poll().is_ready()); // of a live entry
         assert!(keyed.consume(&2, 1).within(SECOND).now_or_never_is_granted());
     }

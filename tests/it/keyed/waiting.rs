@@ -1,20 +1,8 @@
 //! Waiting: one background task for all keys, whatever happens to the runtimes.
 
 use super::manual;
-use crate::fixture::{MILLI, pending, waker};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Waker};
-use std::thread;
-use std::time::Duration;
-use tokio::runtime::{Builder, Handle};
-use tokio::time::Instant;
-use tokio_test::task;
-use tollgate::{ConsumeError, KeyedLimiter, Quota};
-
-fn runtime() -> tokio::runtime::Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
-}
+use crate::fixture::*;
+use tokio::runtime::Handle;
 
 #[tokio::test(start_paused = true)]
 async fn one_background_task_serves_all_keys_and_removes_their_live_entries() {
@@ -71,7 +59,7 @@ async fn keys_with_cancelled_waiters_are_removed_too() {
 #[test]
 fn the_background_task_yields_after_some_grants_of_one_key() {
     let (keyed, clock): (KeyedLimiter<u32>, _) = manual(|it| it.quota(Quota::per_second(1).burst(10_000)));
-    let runtime = runtime();
+    let runtime = alone();
     let _here = runtime.enter();
     let mut replenisher = pending(keyed.replenisher());
     let count = Arc::new(AtomicUsize::new(0));
@@ -140,11 +128,11 @@ async fn a_change_of_quota_times_waiters_of_all_keys_anew() {
 fn a_runtime_that_ends_strands_no_claim_of_another() {
     // So slow that the claims ahead, which lack a token each, are not granted before their runtime ends.
     let keyed = KeyedLimiter::new(Quota::per_day(1).burst(1)).unwrap();
-    let first = runtime();
+    let first = alone();
     let ahead: Vec<_> = (0..10).map(|key| first.spawn(keyed.clone().consume_owned(key, 2))).collect();
     first.block_on(async { tokio::time::sleep(MILLI).await });
     assert_eq!(keyed.snapshot().waiting_tasks, 10);
-    let second = runtime();
+    let second = alone();
     let (done, count) = (Arc::new(AtomicUsize::new(0)), 10);
     let behind: Vec<_> = (0..count)
         .map(|key| {
@@ -169,10 +157,10 @@ fn a_runtime_that_ends_strands_no_claim_of_another() {
 #[test]
 fn an_undriven_runtime_delays_no_claim_elsewhere() {
     let keyed = KeyedLimiter::new(Quota::new(1, 20 * MILLI).burst(1)).unwrap();
-    let idle = runtime();
+    let idle = alone();
     let _stuck = idle.spawn(keyed.clone().consume_owned(1, 2));
     idle.block_on(async { tokio::time::sleep(MILLI).await });
-    let busy = runtime();
+    let busy = alone();
     let behind = keyed.clone();
     busy.block_on(async move { behind.consume(&1, 1).await.map(drop) }).unwrap();
     // The claim ahead was granted too, though its own runtime has not run since.
@@ -197,7 +185,7 @@ fn outside_of_a_runtime_claims_wait_only_with_a_manual_replenisher() {
     drop(keyed.try_acquire(&1, 1).unwrap());
     let refusal = futures::executor::block_on(keyed.consume(&1, 5)).map(drop);
     assert_eq!(refusal, Err(ConsumeError::NoRuntime));
-    let worker = runtime();
+    let worker = alone();
     let replenisher = worker.spawn(keyed.replenisher());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let thread = thread::spawn(move || {
@@ -220,7 +208,7 @@ fn outside_of_a_runtime_claims_wait_only_with_a_manual_replenisher() {
 #[test]
 fn a_panicking_waker_of_a_manual_replenisher_does_not_affect_later_claims() {
     let (keyed, clock) = manual(|it| it.quota(Quota::per_second(1).burst(1)));
-    let timers = runtime();
+    let timers = alone();
     let _inside = timers.enter();
     let mut by_hand = Box::pin(keyed.replenisher());
     std::panic::set_hook(Box::new(|_| {}));
@@ -246,8 +234,7 @@ fn an_unpolled_replenisher_keeps_no_live_entries_in_memory() {
         let claim = pending(keyed.consume(&key, 1));
         drop(claim);
         if key % 50 == 0 {
-            clock.advance(Duration::from_secs(2));
-            keyed.tick();
+            tick_after(&clock, &keyed, Duration::from_secs(2));
         }
     }
     assert!(keyed.snapshot().keys <= 50);
@@ -266,7 +253,7 @@ fn waiting_stays_small() {
 #[test]
 fn a_queue_that_is_due_later_than_announced_wakes_no_driver_before() {
     let (keyed, _clock) = manual(|it| it.quota(Quota::per_second(1).burst(1)));
-    let timers = runtime();
+    let timers = alone();
     let _inside = timers.enter();
     drop(keyed.try_acquire(&1, 1).unwrap());
     let mut first = task::spawn(keyed.consume(&1, 1));
@@ -304,8 +291,7 @@ fn try_now_grants_what_a_key_has_and_otherwise_does_nothing() {
     assert!(second.poll().is_pending());
     // Nothing passes a claim that waits.
     assert!(keyed.clone().consume_owned(1, 1).try_now().is_err());
-    clock.advance(100 * MILLI);
-    keyed.tick();
+    tick_after(&clock, &keyed, 100 * MILLI);
     assert!(second.is_woken() && second.poll().is_ready());
     clock.advance(100 * MILLI);
     drop(keyed.try_acquire(&1, 1).unwrap());

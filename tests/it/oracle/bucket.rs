@@ -92,11 +92,6 @@ impl Bucket {
         }
     }
 
-    /// Whether a claim of `cost` passes. One that is larger than a window, which was larger when it came, passes alone.
-    pub(crate) fn lets_pass(&self, cost: Int) -> bool {
-        self.level >= cost || matches!(self.rule.refill, Refill::Sliding { .. }) && self.window.is_empty()
-    }
-
     /// Returns tokens of a grant made at `granted_at`. Tokens of a window come out of its oldest end, if those of the grant are
     /// in it still, except as many as `debts` have that wait.
     pub(crate) fn refund(&mut self, tokens: Int, debts: Int, granted_at: Option<Int>) {
@@ -108,7 +103,7 @@ impl Bucket {
     }
 
     /// Nothing is minted above this: the burst, or the cost of the front waiter if that is more.
-    pub(crate) fn bound(&self, front: Option<Int>) -> Int {
+    pub(super) fn bound(&self, front: Option<Int>) -> Int {
         self.rule.burst.max(front.unwrap_or(0))
     }
 

@@ -117,9 +117,6 @@ impl Oracle {
         let mut played = Oracle { log: Vec::new(), ..self.clone() };
         let newcomer = Id::MAX;
         played.queue.push_back(Entry::Waiter { id: newcomer, cost });
-        if self.by_nanosecond {
-            return super::by_nanosecond::grant_instant(played, newcomer);
-        }
         while played.log.last().is_none_or(|granted| granted.id != newcomer) {
             let at = played.next_grant()?;
             played.mint(at);

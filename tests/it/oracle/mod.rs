@@ -6,7 +6,6 @@
 //! cancellation or a new quota can change what is due.
 
 mod bucket;
-mod by_nanosecond;
 pub(crate) mod bytes;
 mod changes;
 pub(crate) mod checks;
@@ -94,8 +93,6 @@ pub(crate) struct Oracle {
     /// Tokens charged by settlements, and tokens refunded.
     charged: Int,
     refunded: Int,
-    /// Whether time is simulated by the nanosecond instead of calculated.
-    by_nanosecond: bool,
 }
 
 impl Oracle {
@@ -114,21 +111,12 @@ impl Oracle {
             in_dry_run: false,
             charged: 0,
             refunded: 0,
-            by_nanosecond: false,
         }
-    }
-
-    /// The slow model, which verifies the arithmetic of this one.
-    pub(crate) fn by_nanosecond(self) -> Oracle {
-        Oracle { by_nanosecond: true, ..self }
     }
 
     /// Serves every claim due by `now`, each at its own instant, and mints up to `now`.
     pub(crate) fn advance(&mut self, now: Int) {
         let now = now.max(self.last);
-        if self.by_nanosecond {
-            return by_nanosecond::advance(self, now);
-        }
         while let Some(at) = self.next_grant().filter(|&at| at <= now) {
             self.mint(at);
             self.grant_front();

@@ -82,10 +82,6 @@ impl Model {
         }
     }
 
-    pub(crate) fn by_nanosecond(self) -> Model {
-        Model { oracle: self.oracle.by_nanosecond(), ..self }
-    }
-
     pub(crate) fn apply(&mut self, op: Op) -> Seen {
         let now = self.clock;
         match op {

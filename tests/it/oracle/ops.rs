@@ -154,8 +154,6 @@ pub(crate) struct Scale {
     pub(crate) nanoseconds: Int,
 }
 
-pub(crate) const SMALL: Scale = Scale { tokens: 1, nanoseconds: 1 };
-
 const SECOND: Int = 1_000_000_000;
 const DAY: Int = 86_400 * SECOND;
 

@@ -1,13 +1,9 @@
 //! The laws of sliding and calendar quotas where more than one limiter decides: joint claims, and keys under a parent. Time
 //! goes on by nanoseconds, so that each grant is seen at its instant, and the tokens of each window and period are added up.
 
-use fastrand::Rng;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::Poll;
-use std::time::{Duration, UNIX_EPOCH};
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Clock, Grant, Limiter, ManualClock, Quota, QuotaSnapshot, join, try_join};
+use crate::fixture::*;
+use std::time::UNIX_EPOCH;
+use tollgate::QuotaSnapshot;
 
 /// `amount` tokens per `period` nanoseconds, sliding or of a calendar.
 #[derive(Clone, Copy, Debug)]
@@ -243,8 +239,7 @@ fn keys_keep_their_laws_under_a_parent_and_no_waiter_is_lost() {
                 0..3 => granted.extend(keyed.try_acquire(&key, cost).ok().map(|grant| (key, grant))),
                 3..8 => waiting.push((key, spawn(keyed.consume(&KEYS[key as usize], cost)))),
                 8 if !waiting.is_empty() => {
-                    clock.advance(Duration::from_nanos(1));
-                    parent.tick();
+                    tick_after(&clock, &parent, Duration::from_nanos(1));
                     drop(waiting.swap_remove(random.usize(0..waiting.len())));
                 }
                 9..12 if !held.is_empty() => {
@@ -293,8 +288,7 @@ fn keys_keep_their_laws_under_a_parent_and_no_waiter_is_lost() {
             }
         }
         assert!(waiting.is_empty(), "{} claims wait, seed {seed}", waiting.len());
-        clock.advance(Duration::from_micros(1));
-        parent.tick();
+        tick_after(&clock, &parent, Duration::from_micros(1));
         keyed.tick();
         assert!(cfg!(not(feature = "calendar")) || global.is_full(&parent.snapshot().quotas), "seed {seed}");
         let full = ledgers[0].most();

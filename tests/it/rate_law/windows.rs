@@ -1,12 +1,7 @@
 //! The rate law in every window of random histories in which the quota changes, checked on what callers saw, without a model
 //! of the limiter. `oracle_histories` checks it for several quotas, for tokens published ahead and for late drivers.
 
-use crate::fixture::built;
-use proptest::prelude::*;
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Consume, ConsumeError, Grant, Limiter, ManualClock, Quota};
+use crate::fixture::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {

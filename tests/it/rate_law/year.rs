@@ -1,13 +1,6 @@
 //! A year of traffic compared with the closed form, to the token.
 
-use crate::fixture::built;
-use std::collections::VecDeque;
-use std::task::Poll;
-use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
-use tokio_test::task::spawn;
-use tollgate::{Limiter, Quota};
+use crate::fixture::*;
 
 const HOUR: u64 = 3_600_000_000_000;
 const YEAR: u64 = 365 * 24 * HOUR;
@@ -32,8 +25,7 @@ fn a_year_of_busy_and_quiet_times_grants_a_burst_and_the_rate_in_each() {
         passed += (0..25).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64;
         waiters.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
         for step in [rush / 3, rush - rush / 3] {
-            clock.advance(Duration::from_nanos(step));
-            limiter.tick();
+            tick_after(&clock, &limiter, Duration::from_nanos(step));
             while let Some(mut claim) = waiters.pop_front_if(|claim| claim.is_woken()) {
                 assert!(matches!(claim.poll(), Poll::Ready(Ok(grant)) if { passed += grant.cost(); true }));
             }

@@ -1,15 +1,9 @@
 //! What serves the queue of a parent limiter and those of its keys: runtimes, threads, replenishers; and what clocks do.
 
 use super::{limiter, pair, under};
-use crate::fixture::{MILLI, SECOND, pending};
+use crate::fixture::*;
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::Poll;
-use std::time::Duration;
-use tokio::time::Instant;
-use tokio_test::task;
-use tollgate::{Clock, ConsumeError, KeyedLimiter, KeyedReplenisher, Limiter, ManualClock, Quota};
+use tollgate::KeyedReplenisher;
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_not_charged_for_a_late_timer() {
@@ -32,8 +26,7 @@ fn the_global_limiter_lives_as_long_as_its_keys() {
     drop(keyed.try_acquire(&1, 2).unwrap());
     let mut waiting = task::spawn(keyed.consume(&2, 1));
     assert!(waiting.poll().is_pending(), "the parent still counts");
-    clock.advance(SECOND);
-    keyed.tick();
+    tick_after(&clock, &keyed, SECOND);
     assert!(waiting.is_woken() && waiting.poll().is_ready());
 }
 
@@ -140,14 +133,14 @@ async fn the_driver_of_a_parent_lets_other_tasks_run_between_its_batches() {
         let claims: Vec<_> = (0..1_000).map(|claim| pending(keyed.clone().consume_owned(claim % 300, 1))).collect();
         tokio::time::sleep(MILLI / 2).await;
         let other = tokio::spawn(async move {
-            let mut woken = vec![0];
-            while woken.len() < 30 {
-                woken.push(claims.iter().filter(|claim| claim.is_woken()).count());
+            let mut counts = vec![0];
+            while counts.len() < 30 {
+                counts.push(woken(&claims));
                 // Unlike `yield_now`, this takes turns with tasks that wake themselves.
                 let mut polls = [Poll::Pending, Poll::Ready(())].into_iter();
                 poll_fn(|cx| polls.next().inspect(|_| cx.waker().wake_by_ref()).expect("two polls")).await;
             }
-            woken
+            counts
         });
         tokio::time::advance(2 * SECOND).await;
         let woken = other.await.unwrap();
@@ -242,8 +235,7 @@ fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
 #[test]
 fn a_clock_that_stepped_back_delays_no_claim_with_tokens_in_the_parent() {
     let (clock, global, keyed) = pair(Quota::per_second(1).burst(5), Quota::per_second(1).burst(5));
-    clock.advance(10 * SECOND);
-    global.tick();
+    tick_after(&clock, &global, 10 * SECOND);
     clock.step_back(5 * SECOND);
     assert_eq!(keyed.estimate(&1, 5), Some(Duration::ZERO));
     assert!(keyed.try_acquire(&1, 5).is_ok());

@@ -1,9 +1,6 @@
 //! Claims of keys in the queue of their parent.
 
-use crate::fixture::{ClockFn, SECOND, alone, pending, shown};
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
+use crate::fixture::*;
 
 #[test]
 fn a_key_finds_tokens_of_the_parent_behind_a_queue_served_in_batches() {
