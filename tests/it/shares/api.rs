@@ -1,20 +1,8 @@
 //! What callers of classes see: errors, names, removal, ceilings without a wait, runtimes, and what a limiter with
 //! classes refuses.
 
-use crate::fixture::pending;
-use std::time::Duration;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
-use tollgate::{Bound, ConfigError, ConsumeError, Limiter, ManualClock, Quota, Share, TryAcquireError};
-
-fn limiter(quota: Quota) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    (Limiter::builder().quota(quota).classes().clock(clock.clone()).build().expect("valid"), clock)
-}
-
-fn hundred() -> Quota {
-    Quota::per_second(100).burst(10)
-}
+use super::{divided as limiter, hundred};
+use crate::fixture::*;
 
 #[test]
 fn a_share_that_cannot_be_kept_is_refused_with_its_numbers() {
@@ -98,13 +86,10 @@ fn a_removed_class_turns_its_waiters_and_callers_away_and_keeps_no_tokens() {
     let outer = limiter.class("outer", Share::weight(1)).expect("valid");
     let class = outer.class("class", Share::weight(1)).expect("valid");
     let other = limiter.class("other", Share::weight(1)).expect("valid");
-    let mut giant = spawn(class.consume(35));
-    let mut behind = spawn(outer.consume(10));
+    let mut giant = pending(class.consume(35));
+    let mut behind = pending(outer.consume(10));
     let mut elsewhere = spawn(other.consume(7));
-    assert_pending!(giant.poll());
-    assert_pending!(behind.poll());
-    clock.advance(Duration::from_millis(105));
-    limiter.tick();
+    tick_after(&clock, &limiter, Duration::from_millis(105));
     assert_pending!(elsewhere.poll());
     outer.remove();
     assert!(giant.is_woken() && behind.is_woken());
@@ -193,8 +178,7 @@ fn a_class_made_anew_takes_over_what_it_was_served_ahead() {
             let claim = pending(class.consume_owned(10));
             hopper = Some(claim);
         }
-        clock.advance(Duration::from_millis(10));
-        limiter.tick();
+        tick_after(&clock, &limiter, Duration::from_millis(10));
     }
     // 200 tokens were granted: half of them to each, 10 at a time. Without a memory the hopper would have had all.
     assert!((9..=10).contains(&gained), "{gained}");
@@ -272,8 +256,7 @@ fn within_follows_the_forecast_of_the_class() {
     let refused = assert_ready_err!(spawn(slow.consume(1).within(Duration::from_secs(59))).poll());
     assert_eq!(refused, late(60_000, 59_000, Bound::Ceiling, Some("slow")));
     let mut with_deadline = pending(b.clone().consume_owned(10).within(Duration::from_millis(200)));
-    clock.advance(Duration::from_millis(200));
-    limiter.tick();
+    tick_after(&clock, &limiter, Duration::from_millis(200));
     assert_eq!(assert_ready_ok!(with_deadline.poll()).cost(), 10);
 }
 
@@ -290,8 +273,7 @@ fn a_grant_grows_in_its_class() {
         // The ceiling of the class holds it back, not the limiter.
         let mut growing = pending(grant.grow_within(2));
         assert_eq!((a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (1, 0));
-        clock.advance(Duration::from_millis(100));
-        limiter.tick();
+        tick_after(&clock, &limiter, Duration::from_millis(100));
         assert_ready_ok!(growing.poll());
     }
     assert_eq!(grant.cost(), 5);

@@ -3,7 +3,7 @@
 
 use super::Quota;
 use super::fraction::Fraction;
-use std::time::Duration;
+use crate::fixture::*;
 
 type Int = i128;
 

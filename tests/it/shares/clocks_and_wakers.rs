@@ -1,35 +1,9 @@
 //! Clocks that stand still, step back and reach the end of time; wakers that panic or call the limiter.
 
-use crate::fixture::{pending, waker};
-use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Class, Clock, ConsumeOwned, Limiter, ManualClock, Quota, Share};
+use crate::fixture::*;
 
 const RATE: u64 = 10_000;
 const BURST: u64 = 10;
-
-/// Moved by the test to any instant.
-#[derive(Clone, Debug)]
-struct WildClock {
-    nanos: Arc<AtomicU64>,
-    is_manual: bool,
-}
-
-impl Clock for WildClock {
-    fn now(&self) -> Duration {
-        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
-    }
-
-    fn is_manual(&self) -> bool {
-        self.is_manual
-    }
-}
 
 struct Waits {
     waiting: Vec<(usize, u64, Spawn<ConsumeOwned<Class>>)>,
@@ -60,9 +34,8 @@ impl Waits {
 }
 
 fn history_of_a_wild_clock(seed: u64, is_manual: bool) {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let nanos = Arc::new(AtomicU64::new(0));
-    let clock = WildClock { nanos: Arc::clone(&nanos), is_manual };
+    let mut random = Rng::with_seed(seed);
+    let (nanos, clock) = shown(|read| if is_manual { ClockFn::manual(read) } else { ClockFn::moving(read) });
     let quota = Quota::per_second(RATE).burst(BURST).initial(0);
     let limiter = Limiter::builder().quota(quota).classes().clock(clock).rovers_at(u64::MAX - 50).build().unwrap();
     let capped = Share::weight(3).ceiling(Quota::per_second(3_000).burst(20));
@@ -71,18 +44,18 @@ fn history_of_a_wild_clock(seed: u64, is_manual: bool) {
     let classes: Vec<_> = names.map(|(name, share)| limiter.class(name, share).unwrap()).collect();
     let is_near_the_end = seed.is_multiple_of(3);
     let begin = if is_near_the_end { u64::MAX - 20_000_000 } else { 0 };
-    nanos.store(begin, Ordering::Relaxed);
+    nanos.store(begin, Relaxed);
     limiter.tick();
     let mut latest = begin;
     let mut waits = Waits { waiting: Vec::new(), granted: 0 };
     for _ in 0..200 {
-        let now = nanos.load(Ordering::Relaxed);
+        let now = nanos.load(Relaxed);
         let next = match random.u8(0..4) {
             0 => now,
             1 => now.saturating_sub(random.u64(0..3_000_000)),
             _ => now.saturating_add(random.u64(0..900_000)),
         };
-        nanos.store(next, Ordering::Relaxed);
+        nanos.store(next, Relaxed);
         latest = latest.max(next);
         let (class, cost) = (random.usize(0..3), [1, 1, 2, 5, 25][random.usize(0..5)]);
         waits.waiting.push((class, cost, spawn(classes[class].clone().consume_owned(cost))));
@@ -102,7 +75,7 @@ fn history_of_a_wild_clock(seed: u64, is_manual: bool) {
     }
     for _ in 0..2_000 {
         latest = latest.saturating_add(1_000_000);
-        nanos.store(latest, Ordering::Relaxed);
+        nanos.store(latest, Relaxed);
         limiter.tick();
         waits.poll_woken();
     }
@@ -121,7 +94,7 @@ async fn whatever_the_clock_does_the_rate_law_and_the_order_hold() {
 struct RudeWaker {
     limiter: Limiter,
     class: Class,
-    random: Arc<Mutex<fastrand::Rng>>,
+    random: Arc<Mutex<Rng>>,
     is_armed: Arc<AtomicBool>,
     was_woken: Arc<AtomicBool>,
 }
@@ -129,7 +102,7 @@ struct RudeWaker {
 impl RudeWaker {
     fn act(&self) {
         // A waker that is woken by its own call does nothing.
-        if std::thread::panicking() || !self.is_armed.load(Ordering::Relaxed) {
+        if std::thread::panicking() || !self.is_armed.load(Relaxed) {
             return;
         }
         let choice = self.random.lock().unwrap().u8(0..8);
@@ -142,15 +115,15 @@ impl RudeWaker {
     }
 
     fn quietly(&self, act: impl FnOnce()) {
-        self.is_armed.store(false, Ordering::Relaxed);
+        self.is_armed.store(false, Relaxed);
         act();
-        self.is_armed.store(true, Ordering::Relaxed);
+        self.is_armed.store(true, Relaxed);
     }
 }
 
 impl Wake for RudeWaker {
     fn wake(self: Arc<Self>) {
-        self.was_woken.store(true, Ordering::Relaxed);
+        self.was_woken.store(true, Relaxed);
         self.act();
     }
 }
@@ -162,7 +135,7 @@ impl Drop for RudeWaker {
 }
 
 fn history_of_rude_wakers(seed: u64) {
-    let (clock, random) = (ManualClock::new(), Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))));
+    let (clock, random) = (ManualClock::new(), Arc::new(Mutex::new(Rng::with_seed(seed))));
     let (began, is_armed) = (clock.now(), Arc::new(AtomicBool::new(false)));
     let quota = Quota::per_second(RATE).burst(1_000_000).initial(0);
     let builder = Limiter::builder().quota(quota).classes().clock(clock.clone());
@@ -171,9 +144,9 @@ fn history_of_rude_wakers(seed: u64) {
     let roll = |below: usize| random.lock().unwrap().usize(0..below);
     // Returns `None` if `act` panics.
     let rudely = |act: &mut dyn FnMut() -> Option<u64>| {
-        is_armed.store(true, Ordering::Relaxed);
+        is_armed.store(true, Relaxed);
         let done = catch_unwind(AssertUnwindSafe(act)).ok().flatten();
-        is_armed.store(false, Ordering::Relaxed);
+        is_armed.store(false, Relaxed);
         done
     };
     let waker_that_sets = |was_woken: &Arc<AtomicBool>| {
@@ -237,7 +210,7 @@ fn history_of_rude_wakers(seed: u64) {
     let minted = (clock.now() - began).as_nanos() as u64 * RATE / 1_000_000_000;
     let snapshot = limiter.snapshot();
     assert_eq!((snapshot.quotas[0].level as u64 + granted, snapshot.waiting_tasks), (minted, 0), "seed {seed}");
-    assert!(called.iter().all(|was_woken| was_woken.load(Ordering::Relaxed)), "seed {seed}");
+    assert!(called.iter().all(|was_woken| was_woken.load(Relaxed)), "seed {seed}");
 }
 
 #[test]
@@ -278,7 +251,7 @@ fn no_installment_is_above_the_burst_while_a_change_of_the_quota_goes_on() {
     let small: Vec<_> = (0..80).map(|_| pending(classes[0].consume(1))).collect();
     clock.advance(Duration::from_millis(100));
     limiter.set_quota(0, quota.burst(10)).unwrap();
-    let granted = small.iter().filter(|claim| claim.is_woken()).count();
+    let granted = woken(&small);
     let late = limiter.snapshot().lateness.as_secs() as usize;
     assert!(granted <= 10 + 10 * late, "{granted} tokens at one instant, {late} seconds late");
 }

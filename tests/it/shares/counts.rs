@@ -1,18 +1,10 @@
 //! What snapshots of classes show.
 
-use crate::fixture::pending;
-use std::time::Duration;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Class, Limiter, ManualClock, Quota, Share};
-
-const MILLI: Duration = Duration::from_millis(1);
+use crate::fixture::*;
 
 /// A token each millisecond, from a bucket of `burst` with `level` tokens.
 fn limiter(burst: u64, level: u64) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    let quota = Quota::new(1, MILLI).burst(burst).initial(level);
-    (Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap(), clock)
+    super::divided(Quota::new(1, MILLI).burst(burst).initial(level))
 }
 
 /// The largest cost that `try_acquire` grants. Takes nothing.
@@ -55,8 +47,7 @@ fn tokens_are_available_beside_claims_that_only_a_ceiling_holds_back() {
     assert_eq!((free.available(), small.available(), limiter.available()), (1, 1, 1));
     let mut behind = pending(free.consume(2));
     assert_eq!((free.available(), small.available(), limiter.available()), (0, 0, 0), "a claim is in service");
-    clock.advance(MILLI);
-    limiter.tick();
+    tick_after(&clock, &limiter, MILLI);
     let _ = assert_ready_ok!(behind.poll());
     free.remove();
     clock.advance(MILLI);
@@ -83,10 +74,8 @@ fn a_class_is_not_served_what_the_classes_in_it_are() {
     let (limiter, clock) = limiter(1, 0);
     let outer = limiter.class("outer", Share::weight(1)).unwrap();
     let inner = outer.class("inner", Share::weight(1)).unwrap();
-    let mut claim = spawn(inner.consume(3));
-    assert_pending!(claim.poll());
-    clock.advance(3 * MILLI);
-    limiter.tick();
+    let mut claim = pending(inner.consume(3));
+    tick_after(&clock, &limiter, 3 * MILLI);
     let _ = assert_ready_ok!(claim.poll());
     assert_eq!((outer.snapshot().served, inner.snapshot().served), (0, 3));
 }

@@ -3,90 +3,17 @@
 
 use super::bucket::Rule;
 use super::fixture::{Fixture, share};
-use super::fraction::Fraction;
-use super::model::{ClassId, Id, Int, Model};
+use super::model::{ClassId, Id, Int};
+use crate::fixture::Share;
 use std::collections::HashMap;
 
 const MS: Int = 1_000_000;
 const SECOND: Int = 1_000 * MS;
 
-/// A limiter with classes, or without: what an example is replayed on.
-pub(crate) trait Subject {
-    fn class(&mut self, parent: ClassId, weight: Int, floor: Option<Int>, ceiling: Option<Rule>) -> ClassId;
-    fn arrive(&mut self, at: Int, class: ClassId, cost: Int) -> Id;
-    fn cancel(&mut self, at: Int, id: Id);
-    fn release(&mut self, at: Int, tokens: Int);
-    fn set_quota(&mut self, at: Int, rule: Rule);
-    /// The grants until `at`: the claim, and when.
-    fn grants(&mut self, at: Int) -> Vec<(Id, Int)>;
-}
-
-impl Subject for Model {
-    fn class(&mut self, parent: ClassId, weight: Int, floor: Option<Int>, ceiling: Option<Rule>) -> ClassId {
-        self.add_class(0, parent, weight, floor.map(|floor| Fraction::new(floor, SECOND)), ceiling)
-    }
-
-    fn arrive(&mut self, at: Int, class: ClassId, cost: Int) -> Id {
-        Model::arrive(self, at, class, cost)
-    }
-
-    fn cancel(&mut self, at: Int, id: Id) {
-        Model::cancel(self, at, id);
-    }
-
-    fn release(&mut self, at: Int, tokens: Int) {
-        Model::release(self, at, tokens);
-    }
-
-    fn set_quota(&mut self, at: Int, rule: Rule) {
-        Model::set_quota(self, at, 0, rule);
-    }
-
-    fn grants(&mut self, at: Int) -> Vec<(Id, Int)> {
-        self.serve(at);
-        self.log.iter().map(|granted| (granted.id, granted.at)).collect()
-    }
-}
-
-impl Subject for Fixture {
-    fn class(&mut self, parent: ClassId, weight: Int, floor: Option<Int>, ceiling: Option<Rule>) -> ClassId {
-        let floor = floor.map(|floor| (floor, SECOND));
-        // Example 7 has a ceiling with a small burst, but no floor below it.
-        self.add(parent, share(weight, floor, ceiling)).expect("a valid share")
-    }
-
-    fn arrive(&mut self, at: Int, class: ClassId, cost: Int) -> Id {
-        self.walk(at);
-        Fixture::arrive(self, class, cost)
-    }
-
-    fn cancel(&mut self, at: Int, id: Id) {
-        self.walk(at);
-        Fixture::cancel(self, id);
-    }
-
-    fn release(&mut self, at: Int, tokens: Int) {
-        self.walk(at);
-        let held = self.held.iter().position(|(.., grant)| Int::from(grant.cost()) == tokens);
-        drop(self.held.remove(held.expect("a grant of this cost is held")));
-    }
-
-    fn set_quota(&mut self, at: Int, rule: Rule) {
-        self.walk(at);
-        self.limiter.set_quota(0, rule.quota()).expect("a valid quota");
-    }
-
-    fn grants(&mut self, at: Int) -> Vec<(Id, Int)> {
-        self.walk(at);
-        self.instants.clone()
-    }
-}
-
-/// The quotas of an example and its in-flight cap; `classes` is false for a limiter without classes.
-pub(crate) struct Setup {
-    pub(crate) quotas: Vec<Rule>,
-    pub(crate) cap: Option<Int>,
-    pub(crate) classes: bool,
+/// The quotas of an example and its in-flight cap.
+struct Setup {
+    quotas: Vec<Rule>,
+    cap: Option<Int>,
 }
 
 fn hundred(initial: Int) -> Rule {
@@ -94,20 +21,25 @@ fn hundred(initial: Int) -> Rule {
 }
 
 /// Claims by name: `a3` is the fourth claim of the class `a`.
-pub(crate) struct Story<'a> {
-    subject: &'a mut dyn Subject,
+struct Story {
+    fixture: Fixture,
     classes: HashMap<String, ClassId>,
     ids: HashMap<Id, String>,
     counts: HashMap<String, usize>,
 }
 
-impl<'a> Story<'a> {
-    fn new(subject: &'a mut dyn Subject) -> Self {
-        Self { subject, classes: HashMap::new(), ids: HashMap::new(), counts: HashMap::new() }
+impl Story {
+    fn new(setup: &Setup) -> Self {
+        let (classes, ids, counts) = Default::default();
+        Self { fixture: Fixture::new(&setup.quotas, setup.cap), classes, ids, counts }
     }
 
     fn class(&mut self, name: &str, weight: Int, floor: Option<Int>, ceiling: Option<Rule>) -> ClassId {
-        let class = self.subject.class(0, weight, floor, ceiling);
+        self.class_in(0, name, share(weight, floor.map(|floor| (floor, SECOND)), ceiling))
+    }
+
+    fn class_in(&mut self, parent: ClassId, name: &str, share: Share) -> ClassId {
+        let class = self.fixture.add(parent, share).expect("a valid share");
         self.classes.insert(name.into(), class);
         class
     }
@@ -123,7 +55,8 @@ impl<'a> Story<'a> {
             let number = self.counts.entry(class.into()).or_default();
             let name = format!("{class}{number}");
             *number += 1;
-            let id = self.subject.arrive(at * MS, self.classes[class], cost);
+            self.fixture.walk(at * MS);
+            let id = self.fixture.arrive(self.classes[class], cost);
             self.ids.insert(id, name);
         }
     }
@@ -134,24 +67,22 @@ impl<'a> Story<'a> {
 
     /// The grants as the specification writes them; those of one instant in the order of their arrivals.
     fn log(&mut self) -> String {
-        let grants = self.subject.grants(10 * SECOND);
-        let mut entries: Vec<_> = grants
-            .into_iter()
-            .map(|(id, at)| {
-                assert_eq!(at % MS, 0, "{} at {at}", self.ids[&id]);
-                (at / MS, id)
-            })
-            .collect();
+        self.fixture.walk(10 * SECOND);
+        let to_millis = |(id, at): &(Id, Int)| {
+            assert_eq!(at % MS, 0, "{} at {at}", self.ids[id]);
+            (at / MS, *id)
+        };
+        let mut entries: Vec<_> = self.fixture.instants.iter().map(to_millis).collect();
         entries.sort_unstable();
         entries.into_iter().map(|(at, id)| format!("{} {at}", self.ids[&id])).collect::<Vec<_>>().join(", ")
     }
 }
 
-pub(crate) type Telling = fn(&mut Story<'_>);
+type Telling = fn(&mut Story);
 
 /// The number of an example, its setup, what happens, and the grants.
-pub(crate) fn examples() -> Vec<(u8, Setup, Telling, &'static str)> {
-    let plain = |initial| Setup { quotas: vec![hundred(initial)], cap: None, classes: true };
+fn examples() -> Vec<(u8, Setup, Telling, &'static str)> {
+    let plain = |initial| Setup { quotas: vec![hundred(initial)], cap: None };
     vec![
         (
             1,
@@ -203,8 +134,7 @@ pub(crate) fn examples() -> Vec<(u8, Setup, Telling, &'static str)> {
                 let p = story.class("p", 1, None, None);
                 story.class("q", 1, None, None);
                 for name in ["x", "y"] {
-                    let class = story.subject.class(p, 1, None, None);
-                    story.classes.insert(name.into(), class);
+                    story.class_in(p, name, Share::weight(1));
                 }
                 story.come(0, "x", 4, 1);
                 story.come(0, "y", 4, 1);
@@ -244,7 +174,8 @@ pub(crate) fn examples() -> Vec<(u8, Setup, Telling, &'static str)> {
                 story.come(0, "a", 1, 100);
                 story.come(0, "b", 14, 1);
                 let giant = story.id("a0");
-                story.subject.cancel(325 * MS, giant);
+                story.fixture.walk(325 * MS);
+                story.fixture.cancel(giant);
                 story.come(325, "b", 12, 1);
             },
             "b0 10, b1 120, b2 130, b3 140, b4 150, b5 160, b6 170, b7 180, b8 190, b9 200, b10 210, b11 320, b12 325, \
@@ -258,7 +189,7 @@ pub(crate) fn examples() -> Vec<(u8, Setup, Telling, &'static str)> {
                 story.class("a", 1, Some(60), None);
                 story.class("b", 1, Some(20), None);
                 story.class("c", 1, None, None);
-                story.subject.set_quota(0, Rule::continuous(40, SECOND, 10, 0));
+                story.fixture.limiter.set_quota(0, Rule::continuous(40, SECOND, 10, 0).quota()).expect("a valid quota");
                 story.come(0, "a", 9, 1);
                 story.come(0, "b", 4, 1);
                 story.come(0, "c", 2, 1);
@@ -268,13 +199,14 @@ pub(crate) fn examples() -> Vec<(u8, Setup, Telling, &'static str)> {
         ),
         (
             10,
-            Setup { quotas: vec![hundred(10)], cap: Some(8), classes: true },
+            Setup { quotas: vec![hundred(10)], cap: Some(8) },
             |story| {
                 story.classes(&["a", "b"]);
                 story.come(0, "a", 1, 6);
                 story.come(0, "a", 1, 4);
                 story.come(0, "b", 1, 1);
-                story.subject.release(70 * MS, 6);
+                story.fixture.walk(70 * MS);
+                story.fixture.held.retain(|(.., grant)| grant.cost() != 6);
             },
             "a0 0, b0 0, a1 70",
         ),
@@ -283,7 +215,6 @@ pub(crate) fn examples() -> Vec<(u8, Setup, Telling, &'static str)> {
             Setup {
                 quotas: vec![hundred(10), Rule { amount: 6, period: 100 * MS, stepped: true, burst: 6, initial: 6 }],
                 cap: None,
-                classes: true,
             },
             |story| {
                 story.classes(&["a", "b"]);
@@ -303,41 +234,14 @@ pub(crate) fn examples() -> Vec<(u8, Setup, Telling, &'static str)> {
             "a0 0, a1 0, a2 0, a3 0, a4 0, a5 0, a6 0, a7 0, a8 0, a9 0, a10 10, b0 20, a11 30, b1 40, a12 50, b2 60, \
              a13 70, b3 80",
         ),
-        (
-            13,
-            Setup { quotas: vec![hundred(7)], cap: None, classes: false },
-            |story| {
-                story.classes.insert("a".into(), 0);
-                story.come(0, "a", 1, 15);
-                story.come(0, "a", 1, 1);
-            },
-            "a0 80, a1 90",
-        ),
     ]
-}
-
-/// Tells one example to a subject and returns the grants in words.
-pub(crate) fn tell(telling: Telling, subject: &mut dyn Subject) -> String {
-    let mut story = Story::new(subject);
-    telling(&mut story);
-    story.log()
 }
 
 #[test]
 fn a_limiter_gives_the_grants_of_every_worked_example_to_the_nanosecond() {
-    for (number, setup, telling, grants) in examples().into_iter().filter(|(_, setup, ..)| setup.classes) {
-        let mut fixture = Fixture::new(&setup.quotas, setup.cap);
-        assert_eq!(tell(telling, &mut fixture), grants, "example {number}");
-    }
-}
-
-#[test]
-fn the_model_gives_the_grants_of_every_worked_example() {
     for (number, setup, telling, grants) in examples() {
-        let mut model = match setup.classes {
-            true => Model::new(&setup.quotas, setup.cap),
-            false => Model::without_classes(&setup.quotas, setup.cap),
-        };
-        assert_eq!(tell(telling, &mut model), grants, "example {number}");
+        let mut story = Story::new(&setup);
+        telling(&mut story);
+        assert_eq!(story.log(), grants, "example {number}");
     }
 }

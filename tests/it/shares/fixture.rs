@@ -2,10 +2,8 @@
 
 use super::bucket::Rule;
 use super::model::{ClassId, Id, Int};
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Class, ConfigError, ConsumeError, ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota, Share};
+use crate::fixture::*;
+use tollgate::{ConsumeOwned, OwnedGrant};
 
 /// A floor of some tokens in some nanoseconds.
 pub(super) type Rate = (Int, Int);

@@ -1,27 +1,8 @@
 //! Keys of a keyed limiter as classes of its parent.
 
-use crate::fixture::{pending, waker};
-use crate::oracle::ops::config;
-use proptest::prelude::*;
-use std::collections::VecDeque;
-use std::pin::Pin;
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
-use tokio_test::{assert_ready_err, assert_ready_ok};
-use tollgate::{
-    Bound, Class, ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedGrant,
-    OwnedKeyedGrant, Quota, Share, TryAcquireError,
-};
-
-fn divided(quota: Quota) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    (Limiter::builder().quota(quota).classes().clock(clock.clone()).build().expect("valid"), clock)
-}
-
-fn hundred() -> Quota {
-    Quota::per_second(100).burst(10)
-}
+use super::{divided, hundred};
+use crate::fixture::*;
+use tollgate::{KeyedConsumeOwned, OwnedGrant, OwnedKeyedGrant};
 
 type Waiting = Spawn<KeyedConsumeOwned<usize>>;
 
@@ -213,110 +194,6 @@ proptest! {
     }
 }
 
-/// What was granted of a quota in each step.
-struct Granted {
-    rate: u64,
-    burst: u64,
-    steps: Vec<u64>,
-}
-
-const STEP: u64 = 5;
-
-impl Granted {
-    /// Over every window that ends now: at most the burst and the rate times the window, which is up to a step longer than
-    /// it looks, because a grant counts from an instant within its step.
-    fn check(&self) -> Result<(), TestCaseError> {
-        let mut granted = 0;
-        for (steps, tokens) in (1_u64..).zip(self.steps.iter().rev().take(200)) {
-            granted += tokens;
-            let most = self.burst + (self.rate * steps * STEP).div_ceil(1_000) + 1;
-            prop_assert!(granted <= most, "{granted} tokens in {steps} steps, at most {most}");
-        }
-        Ok(())
-    }
-}
-
-/// Claims of keys with quotas of their own under a parent with classes.
-struct Storm {
-    keyed: KeyedLimiter<usize>,
-    waiting: Vec<(usize, u64, Waiting)>,
-    /// Of each key, and of the parent.
-    granted: Vec<Granted>,
-}
-
-fn own_quota(key: usize) -> (u64, u64) {
-    (10 + 15 * key as u64, 4 + key as u64)
-}
-
-impl Storm {
-    fn new(parent: &Limiter, clock: &ManualClock) -> Self {
-        let quota = |key: &usize| Quota::per_second(own_quota(*key).0).burst(own_quota(*key).1);
-        let builder = KeyedLimiter::builder().quota_by(quota).clock(clock.clone()).parent(parent);
-        let keyed = builder.weight_by(|key| WEIGHTS[*key]).build().expect("valid");
-        let quotas = (0..WEIGHTS.len()).map(own_quota).chain([(100, 10)]);
-        let granted = quotas.map(|(rate, burst)| Granted { rate, burst, steps: vec![0] }).collect();
-        Self { keyed, waiting: Vec::new(), granted }
-    }
-
-    fn note(&mut self, key: usize, cost: u64) {
-        for index in [key, WEIGHTS.len()] {
-            *self.granted[index].steps.last_mut().expect("a step") += cost;
-        }
-    }
-
-    fn claim(&mut self, key: usize, cost: u64) {
-        let mut claim = spawn(self.keyed.clone().consume_owned(key, cost));
-        if claim.poll().is_ready() {
-            self.note(key, cost);
-        } else {
-            self.waiting.push((key, cost, claim));
-        }
-    }
-
-    fn step(&mut self) -> Result<(), TestCaseError> {
-        let served: Vec<_> = self.waiting.extract_if(.., |(.., claim)| claim.is_woken()).collect();
-        for (key, cost, mut claim) in served {
-            let _grant = assert_ready_ok!(claim.poll());
-            self.note(key, cost);
-        }
-        self.granted.iter().try_for_each(Granted::check)?;
-        self.granted.iter_mut().for_each(|granted| granted.steps.push(0));
-        Ok(())
-    }
-}
-
-proptest! {
-    #![proptest_config(config(100))]
-
-    /// All quotas hold, of the keys and of the parent; and every claim is granted, no later than its key and the parent need
-    /// for all claims one after the other.
-    #[test]
-    fn keys_with_quotas_keep_them_and_their_parents(
-        claims in prop::collection::vec((0..20_u64, 0..WEIGHTS.len(), 1..5_u64, any::<bool>()), 1..40),
-    ) {
-        let (parent, clock) = divided(hundred());
-        let mut storm = Storm::new(&parent, &clock);
-        let claimed: u64 = claims.iter().map(|(_, _, cost, _)| cost).sum();
-        for step in 0.. {
-            for (_, key, cost, leaves) in claims.iter().filter(|(at, ..)| *at == step) {
-                if *leaves && !storm.waiting.is_empty() {
-                    drop(storm.waiting.remove(key % storm.waiting.len()));
-                }
-                storm.claim(*key, *cost);
-            }
-            storm.step()?;
-            if step > 20 && storm.waiting.is_empty() {
-                break;
-            }
-            prop_assert!(step * STEP < 200 + claimed * 110, "{} claims still wait", storm.waiting.len());
-            clock.advance(Duration::from_millis(STEP));
-            parent.tick();
-            storm.keyed.tick();
-        }
-        prop_assert_eq!(parent.snapshot().waiting_tasks, 0);
-    }
-}
-
 /// With drivers on two runtimes of the standard clock, each key is served on its own.
 #[tokio::test(start_paused = true)]
 async fn keys_are_served_by_drivers() {
@@ -324,7 +201,7 @@ async fn keys_are_served_by_drivers() {
     let tenant = parent.class("tenant", Share::weight(1)).unwrap();
     let builder = KeyedLimiter::builder().parent(&tenant);
     let keyed = builder.weight_by(|key: &usize| WEIGHTS[*key]).build().unwrap();
-    let start = tokio::time::Instant::now();
+    let start = Instant::now();
     let tasks: Vec<_> = (0..100)
         .map(|number: usize| {
             let keyed = keyed.clone();
@@ -351,17 +228,16 @@ fn a_stream_of_new_keys_starves_no_class() {
         for step in steps {
             strangers.extend((1..=20).map(|number| wait(&keyed, step * 20 + number, 1)));
             strangers.drain(..strangers.len().saturating_sub(200));
-            clock.advance(Duration::from_millis(100));
-            parent.tick();
+            tick_after(&clock, &parent, Duration::from_millis(100));
             strangers.retain_mut(|claim| !claim.is_woken() || claim.poll().is_pending());
         }
     };
     run(0..18);
-    let of_heavy = waiters.iter().filter(|claim| claim.is_woken()).count();
+    let of_heavy = woken(&waiters);
     assert!(of_heavy > 170, "{of_heavy} of 180");
     drop(waiters);
     run(18..80);
-    let of_old = old.iter().filter(|claim| claim.is_woken()).count();
+    let of_old = woken(&old);
     assert!(of_old >= 2, "{of_old} of a fair share of some 3");
 }
 
@@ -369,7 +245,6 @@ fn a_stream_of_new_keys_starves_no_class() {
 #[test]
 fn wakers_that_call_the_parent_do_not_nest_once_for_each_grant() {
     use std::cell::Cell;
-    use std::task::Context;
     thread_local!(static DEPTH: Cell<(u32, u32)> = const { Cell::new((0, 0)) });
     let (parent, clock) = divided(Quota::per_second(4_000).burst(1).initial(0));
     let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&parent).build().unwrap();
@@ -384,8 +259,7 @@ fn wakers_that_call_the_parent_do_not_nest_once_for_each_grant() {
     for claim in &mut claims {
         assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
-    clock.advance(Duration::from_secs(1));
-    parent.tick();
+    tick_after(&clock, &parent, Duration::from_secs(1));
     assert!((1..=60).contains(&DEPTH.get().1), "{} deep", DEPTH.get().1);
 }
 
@@ -403,8 +277,7 @@ fn a_claim_enters_the_parent_from_the_instant_at_which_its_key_is_ready() {
         keyed.tick();
     }
     assert!(first.is_woken() && !large.is_woken(), "its key is ready at 50 s, and the parent then needs 49 s");
-    clock.advance(Duration::from_secs(60));
-    parent.tick();
+    tick_after(&clock, &parent, Duration::from_secs(60));
     assert!(large.is_woken());
 }
 
@@ -426,8 +299,8 @@ fn keys_of_a_removed_class_are_closed() {
         assert!(waiting.is_woken());
         assert_eq!(assert_ready_err!(waiting.poll()), ConsumeError::Closed);
     }
-    assert_eq!(keyed.try_acquire(&2, 1).map(|_| ()), Err(tollgate::TryAcquireError::Closed));
-    assert!(limiter.try_acquire(1).is_err_and(|error| error != tollgate::TryAcquireError::Closed));
+    assert_eq!(keyed.try_acquire(&2, 1).map(|_| ()), Err(TryAcquireError::Closed));
+    assert!(limiter.try_acquire(1).is_err_and(|error| error != TryAcquireError::Closed));
 }
 
 /// A key, the ceiling of its class and their limiter all lack two tokens: the last to have them says when, and is named.
@@ -459,9 +332,8 @@ fn the_ceiling_of_a_class_holds_for_its_keys() {
     let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&tenant).build().unwrap();
     let mut claims: Vec<_> = (0..6).map(|key| wait(&keyed, key, 1)).collect();
     let granted = |millis| {
-        clock.advance(Duration::from_millis(millis));
-        limiter.tick();
-        claims.iter().filter(|claim| claim.is_woken()).count()
+        tick_after(&clock, &limiter, Duration::from_millis(millis));
+        woken(&claims)
     };
     assert_eq!([granted(0), granted(49), granted(1), granted(100)], [2, 2, 3, 5]);
     assert!(keyed.try_acquire(&9, 1).is_err(), "the ceiling has no token");

@@ -1,9 +1,7 @@
 //! Keys are served at a later instant than their parent, which is behind: that costs them nothing there.
 
-use std::time::Duration;
-use tokio_test::assert_pending;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, OwnedKeyedGrant, Quota};
+use crate::fixture::*;
+use tollgate::{KeyedConsumeOwned, OwnedKeyedGrant};
 
 type Waiters = Vec<Spawn<KeyedConsumeOwned<usize>>>;
 
@@ -28,7 +26,7 @@ fn grants(
         call(&keyed, &mut queues[0], &mut held);
         parent.tick();
     }
-    queues.each_ref().map(|waiters| waiters.iter().filter(|claim| claim.is_woken()).count())
+    queues.each_ref().map(|waiters| woken(waiters))
 }
 
 #[test]

@@ -5,10 +5,8 @@
 use super::bucket::Rule;
 use super::fixture::{Fixture, Rate, share};
 use super::model::{ClassId, Id, Int};
-use fastrand::Rng;
+use crate::fixture::*;
 use std::ops::Range;
-use tokio_test::task::spawn;
-use tollgate::{Limiter, ManualClock, Quota};
 
 const MS: Int = 1_000_000;
 const SECOND: Int = 1_000 * MS;
@@ -325,39 +323,6 @@ fn law_5_a_backlogged_class_gets_its_share_of_the_rate() {
 #[test]
 fn law_6_ceilings_are_kept() {
     check(Kind::Ceilings, ceilings, 0.9);
-}
-
-/// Law 11: a class that is alone is served as a limiter without classes: the same grants at the same instants.
-#[test]
-fn law_11_a_lone_class_is_a_plain_limiter() {
-    for seed in SEEDS {
-        let mut random = Rng::with_seed(seed);
-        let quota = Quota::per_second(random.u64(50..200)).burst(random.u64(5..20)).initial(0);
-        let build = |classes: bool| {
-            let clock = ManualClock::new();
-            let builder = Limiter::builder().quota(quota).clock(clock.clone());
-            ((if classes { builder.classes() } else { builder }).build().expect("valid"), clock)
-        };
-        let ((plain, clock), (divided, divided_clock)) = (build(false), build(true));
-        let _idle = divided.class("idle", share(5, None, None)).expect("valid");
-        let lone = divided.class("lone", share(1, None, None)).expect("valid");
-        let (mut of_plain, mut of_class) = (Vec::new(), Vec::new());
-        for _ in 0..60 {
-            for _ in 0..random.usize(0..6) {
-                let cost = random.u64(1..40);
-                of_plain.push(spawn(plain.consume(cost)));
-                of_class.push(spawn(lone.consume(cost)));
-                let _ = (of_plain.last_mut().expect("pushed").poll(), of_class.last_mut().expect("pushed").poll());
-            }
-            let span = std::time::Duration::from_nanos(random.u64(0..200_000_000));
-            clock.advance(span);
-            divided_clock.advance(span);
-            plain.tick();
-            divided.tick();
-            let seen = of_plain.iter().map(|claim| claim.is_woken()).collect::<Vec<_>>();
-            assert_eq!(seen, of_class.iter().map(|claim| claim.is_woken()).collect::<Vec<_>>(), "seed {seed}");
-        }
-    }
 }
 
 /// A checker that cannot fail proves nothing: each of them finds a schedule that breaks its law.

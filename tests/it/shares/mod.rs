@@ -15,10 +15,19 @@ mod keys;
 #[cfg(feature = "keyed")]
 mod late_parents;
 mod laws;
-mod ledger;
 pub(crate) mod model;
 mod pitfalls;
 mod regressions;
 pub(crate) mod seeds;
 
-use tollgate::Quota;
+use crate::fixture::*;
+
+/// A limiter with classes.
+fn divided(quota: Quota) -> (Limiter, ManualClock) {
+    built(Limiter::builder().quota(quota).classes())
+}
+
+/// 100 tokens per second, 10 at once.
+fn hundred() -> Quota {
+    Quota::per_second(100).burst(10)
+}

@@ -1,14 +1,10 @@
 //! The model: how a limiter shares its tokens among classes, written from the specification and not from the code.
 //!
-//! Exact fractions, recursion over the whole tree, one step per installment; no positions, no heaps, no locks. The
-//! model keeps a log of the installments that it serves, for those that compare it.
+//! Exact fractions, recursion over the whole tree, one step per installment; no positions, no heaps, no locks.
 //!
 //! The terms: a *child* of an inner class has a start tag `s` in the virtual time `v` of its parent; a *leaf* has a
 //! queue of claims; an *installment* is what a claim receives in one turn.
-#![allow(dead_code, reason = "included by the tests of the crate and by the integration tests, which use parts of it")]
 
-// This file is included by path too, from where the module would be looked for beside it.
-#[path = "model/calls.rs"]
 mod calls;
 
 use super::bucket::{Bucket, Rule};
@@ -61,20 +57,6 @@ pub(crate) struct Class {
     since: u64,
 }
 
-/// One installment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Served {
-    pub(crate) leaf: ClassId,
-    pub(crate) id: Id,
-    pub(crate) at: Int,
-    pub(crate) tokens: Int,
-    pub(crate) by_floor: bool,
-    /// Whether the claim was paid in one piece.
-    pub(crate) whole: bool,
-    /// Whether the claim was granted with this installment.
-    pub(crate) last: bool,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) id: Id,
@@ -94,8 +76,6 @@ struct Offer {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
-    /// False for a limiter without classes: one leaf, whose claims are paid in one piece.
-    divides: bool,
     pub(crate) quotas: Vec<Bucket>,
     /// While something is set aside: the quotas as if no divided claim had taken from them.
     shadows: Vec<Bucket>,
@@ -110,9 +90,8 @@ pub(crate) struct Model {
     /// Of the grants that were charged to tags: by how many tokens refunds can still lower these.
     refundable: BTreeMap<Id, Int>,
     pub(crate) log: Vec<Granted>,
-    pub(crate) installments: Vec<Served>,
-    /// Tokens that cancelled divided claims and refunds gave back, with their instants.
-    pub(crate) given: Vec<(Int, Int)>,
+    /// The instants of the installments.
+    installments: Vec<Int>,
 }
 
 impl Model {
@@ -132,7 +111,6 @@ impl Model {
             since: 0,
         };
         Self {
-            divides: true,
             quotas: rules.iter().map(|rule| Bucket::new(*rule)).collect(),
             shadows: Vec::new(),
             classes: vec![root],
@@ -145,13 +123,7 @@ impl Model {
             refundable: BTreeMap::new(),
             log: Vec::new(),
             installments: Vec::new(),
-            given: Vec::new(),
         }
-    }
-
-    /// A limiter without classes. Its claims are made in class 0.
-    pub(crate) fn without_classes(rules: &[Rule], cap: Option<Int>) -> Self {
-        Self { divides: false, ..Self::new(rules, cap) }
     }
 
     pub(crate) fn add_class(
@@ -177,10 +149,6 @@ impl Model {
         let zero = Fraction::ZERO;
         let root = &self.classes[0];
         Class { queue, children, v: zero, largest: zero, since: 0, former_ceiling: None, ..root.clone() }
-    }
-
-    fn is_leaf(&self, class: ClassId) -> bool {
-        self.classes[class].children.is_empty()
     }
 
     /// The class itself and its ancestors, without the root.
@@ -237,11 +205,7 @@ impl Model {
 
     fn installment(&self, leaf: ClassId, rest: Int) -> Int {
         let ceilings = self.path(leaf).into_iter().filter_map(|class| self.classes[class].ceiling.as_ref());
-        let mut q = ceilings.map(|ceiling| ceiling.rule.burst).fold(rest, Int::min);
-        if self.divides {
-            q = q.min(self.least_burst());
-        }
-        q
+        ceilings.map(|ceiling| ceiling.rule.burst).fold(rest.min(self.least_burst()), Int::min)
     }
 
     fn pick(&self, class: ClassId) -> (Option<Offer>, Int) {
@@ -371,9 +335,8 @@ impl Model {
             class.r = class.r.max(next).max(at.minus(span));
         }
         self.classes[leaf].queue[0].paid += q;
-        let last = front.rest() == q;
-        self.installments.push(Served { leaf, id: front.id, at, tokens: q, by_floor, whole, last: last && !debt });
-        if last {
+        self.installments.push(at);
+        if front.rest() == q {
             self.leave(leaf, 0);
             self.merge_debts(leaf);
             if !debt {

@@ -1,20 +1,7 @@
 //! Defects that a review of the first version found, and what the classes promise instead.
 
-use crate::fixture::pending;
-use std::time::Duration;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Bound, Class, ConfigError, ConsumeError, Limiter, ManualClock, Quota, Share, TryAcquireError};
-
-fn limiter(quotas: &[Quota]) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
-    (builder.classes().clock(clock.clone()).build().expect("valid"), clock)
-}
-
-fn hundred() -> Quota {
-    Quota::per_second(100).burst(10)
-}
+use super::{divided as limiter, hundred};
+use crate::fixture::*;
 
 fn floor(tokens: u64) -> Share {
     Share::weight(1).floor(Quota::per_second(tokens))
@@ -27,7 +14,7 @@ fn denied(class: &Class, cost: u64) -> (Bound, Option<u128>) {
 
 #[test]
 fn a_giant_is_estimated_at_the_rate_and_at_its_share() {
-    let (limiter, clock) = limiter(&[hundred().initial(0)]);
+    let (limiter, clock) = limiter(hundred().initial(0));
     let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
     let alone = a.estimate(1 << 20).expect("a clock can tell").as_secs();
     assert_eq!(alone, (1 << 20) / 100);
@@ -39,8 +26,7 @@ fn a_giant_is_estimated_at_the_rate_and_at_its_share() {
     assert!(all.abs_diff(3 * (1 << 20) / 100) <= 1, "{all}");
     assert_eq!(a.estimate(1 << 48), None, "beyond the end of time");
     // The tokens that the giant was given in the meantime are waited for by nobody.
-    clock.advance(Duration::from_secs(1_000));
-    limiter.tick();
+    tick_after(&clock, &limiter, Duration::from_secs(1_000));
     let later = [(a.estimate(1 << 21), 1 << 21), (b.estimate(1 << 20), 1 << 20), (limiter.estimate(1 << 20), 1 << 20)];
     for (later, tokens) in later {
         let later = later.expect("a clock can tell").as_secs();
@@ -62,15 +48,14 @@ fn a_limiter_with_a_cap_and_no_quota_shares_its_cap() {
     let mut waiting = pending(slow.clone().consume_owned(12));
     drop(second);
     assert!(!waiting.is_woken(), "the ceiling has 10");
-    clock.advance(Duration::from_millis(200));
-    limiter.tick();
+    tick_after(&clock, &limiter, Duration::from_millis(200));
     assert_eq!(assert_ready_ok!(waiting.poll()).cost(), 12);
     drop(first);
 }
 
 #[test]
 fn a_denial_says_when_all_that_waits_could_have_been_served() {
-    let (limiter, clock) = limiter(&[hundred().initial(0)]);
+    let (limiter, clock) = limiter(hundred().initial(0));
     let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
     assert_eq!(denied(&a, 3), (Bound::Quota(0), Some(30)));
     let giant = pending(a.consume(35));
@@ -86,7 +71,7 @@ fn a_denial_says_when_all_that_waits_could_have_been_served() {
 /// Both a class and the class around it are made and dropped: the ceiling of the inner one goes on.
 #[test]
 fn a_nested_class_made_anew_has_no_new_burst() {
-    let (limiter, clock) = limiter(&[hundred()]);
+    let (limiter, clock) = limiter(hundred());
     let ceiling = Share::weight(1).ceiling(Quota::per_minute(1).burst(5));
     for round in 0..5 {
         let outer = limiter.class("outer", Share::weight(1)).expect("free");
@@ -104,7 +89,7 @@ fn a_nested_class_made_anew_has_no_new_burst() {
 
 #[test]
 fn a_class_whose_classes_are_gone_can_have_a_floor() {
-    let (limiter, clock) = limiter(&[hundred().initial(0)]);
+    let (limiter, clock) = limiter(hundred().initial(0));
     let outer = limiter.class("outer", Share::weight(1)).expect("valid");
     let inner = outer.class("inner", Share::weight(1)).expect("valid");
     assert_eq!(outer.set_share(floor(50)), Err(ConfigError::FloorWithClasses { class: "outer".into() }));
@@ -117,22 +102,20 @@ fn a_class_whose_classes_are_gone_can_have_a_floor() {
     let mut others: Vec<_> = (0..100).map(|_| spawn(other.consume(1))).collect();
     own.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
     others.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    clock.advance(Duration::from_millis(400));
-    limiter.tick();
-    let served = own.iter().filter(|claim| claim.is_woken()).count();
+    tick_after(&clock, &limiter, Duration::from_millis(400));
+    let served = woken(&own);
     assert!((19..=21).contains(&served), "{served} of 40 at a floor of half the rate");
     assert!(matches!(limiter.class("third", floor(51)), Err(ConfigError::FloorsAboveRate { .. })));
 }
 
 #[test]
 fn service_by_floor_is_counted_by_installment() {
-    let (limiter, clock) = limiter(&[hundred().initial(0)]);
+    let (limiter, clock) = limiter(hundred().initial(0));
     let a = limiter.class("a", floor(10)).expect("valid");
     let b = limiter.class("b", Share::weight(1)).expect("valid");
     let giant = pending(a.consume(40));
     let _others: Vec<_> = (0..100).map(|_| pending(b.consume(1))).collect();
-    clock.advance(Duration::from_secs(1));
-    limiter.tick();
+    tick_after(&clock, &limiter, Duration::from_secs(1));
     assert!(giant.is_woken());
     let snapshot = a.snapshot();
     assert_eq!(snapshot.served, 40);
@@ -143,7 +126,7 @@ fn service_by_floor_is_counted_by_installment() {
 /// `settle` can charge 2^48 tokens at a time; a ceiling in debt stays in debt.
 #[test]
 fn a_ceiling_never_becomes_rich_by_debts() {
-    let (limiter, _) = limiter(&[Quota::manual(1 << 60)]);
+    let (limiter, _) = limiter(Quota::manual(1 << 60));
     let a = limiter.class("a", Share::weight(1).ceiling(Quota::per_second(1).burst(1))).expect("valid");
     let mut grant = a.try_acquire(1).expect("there");
     for _ in 0..16_400 {
@@ -175,7 +158,7 @@ fn counters_of_a_class_stand_still_at_their_end() {
 #[test]
 fn within_accepts_no_claim_that_a_pause_makes_late_by_a_nanosecond() {
     let nanos = Duration::from_nanos;
-    let (limiter, clock) = limiter(&[Quota::new(3, nanos(160)).burst(4).initial(3)]);
+    let (limiter, clock) = limiter(Quota::new(3, nanos(160)).burst(4).initial(3));
     let class = limiter.class("class", Share::weight(1)).expect("valid");
     clock.advance(nanos(54));
     limiter.pause_for(nanos(260));

@@ -82,7 +82,6 @@ impl Model {
         let claim = self.leave(leaf, index);
         self.merge_debts(leaf);
         if claim.paid > 0 {
-            let mut back = 0;
             for (quota, shadow) in self.quotas.iter_mut().zip(&self.shadows) {
                 let space = quota.rule.burst.min(shadow.level) - quota.level;
                 let returned = claim.paid.min(space).max(0);
@@ -90,9 +89,7 @@ impl Model {
                 if quota.level >= shadow.level {
                     quota.rest = quota.rest.min(shadow.rest);
                 }
-                back = back.max(returned);
             }
-            self.given.push((self.synced, claim.paid));
         }
         self.tidy();
     }
@@ -127,7 +124,6 @@ impl Model {
             class.r = class.r.minus(Fraction::whole(lowered).over(floor)).max(class.r.min(at));
         }
         self.in_flight -= tokens;
-        self.given.push((self.synced, tokens));
         self.serve(now);
     }
 
@@ -140,7 +136,6 @@ impl Model {
                 bucket.add(tokens, bucket.rule.burst);
             }
         }
-        self.given.push((self.synced, tokens));
         self.serve(now);
     }
 
@@ -181,18 +176,6 @@ impl Model {
             shadow.change(rule, at);
             shadow.cut(rule.burst);
         }
-        self.serve(now);
-    }
-
-    pub(crate) fn set_floor(&mut self, now: Int, class: ClassId, floor: Option<Fraction>) {
-        self.serve(now);
-        self.replace_floor(class, floor);
-        self.serve(now);
-    }
-
-    pub(crate) fn set_ceiling(&mut self, now: Int, class: ClassId, ceiling: Option<Rule>) {
-        self.serve(now);
-        self.replace_ceiling(class, ceiling);
         self.serve(now);
     }
 
@@ -250,12 +233,7 @@ impl Model {
     }
 
     /// The instant at which a claim made now would be granted if no caller did anything else and there were no in-flight
-    /// cap.
-    pub(crate) fn estimate(&self, now: Int, leaf: ClassId, cost: Int) -> Option<Int> {
-        self.forecast(now, leaf, cost).map(|(at, _)| at)
-    }
-
-    /// The [estimate](Self::estimate), and the number of installments until then.
+    /// cap, and the number of installments until then.
     pub(crate) fn forecast(&self, now: Int, leaf: ClassId, cost: Int) -> Option<(Int, usize)> {
         let mut tried = self.clone();
         let id = tried.arrive(now, leaf, cost);
@@ -265,7 +243,7 @@ impl Model {
             tried.serve(now + horizon);
             if let Some(granted) = tried.log.iter().find(|granted| granted.id == id) {
                 let served = tried.installments[self.installments.len()..].iter();
-                return Some((granted.at, served.take_while(|served| served.at <= granted.at).count()));
+                return Some((granted.at, served.take_while(|at| **at <= granted.at).count()));
             }
             horizon *= 2;
         }
