@@ -2,9 +2,7 @@
 
 use super::law::Ledger;
 use super::nodes::{consume_for, limiter, millis};
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{ConsumeError, JoinError, Limiter, Quota, TryAcquireError, join};
+use crate::fixture::*;
 
 #[tokio::test(start_paused = true)]
 async fn while_the_store_is_unreachable_callers_wait_fail_or_share_as_chosen() {

@@ -2,8 +2,7 @@
 
 use super::class_fleet::Fleet;
 use super::nodes::millis;
-use tokio::time::{sleep, timeout};
-use tollgate::{Quota, Share};
+use crate::fixture::*;
 
 /// A class that is removed and made anew between its claims has the tag that it had. A new class of a tenant begins with the
 /// largest lead of the tenant's classes, whatever its name is.

@@ -3,9 +3,7 @@
 use super::class_fleet::{Fleet, Node};
 use super::law::Ledger;
 use super::nodes::millis;
-use tokio::time::{Instant, sleep};
-use tollgate::distributed::MemoryStore;
-use tollgate::{Limiter, Quota, Share};
+use crate::fixture::*;
 
 /// A node does not spend on large claims of one class what is due to another class that needs little there: the rest of that is
 /// due to a node on which many claims of that class wait.
@@ -86,8 +84,7 @@ async fn nodes_with_classes_have_the_whole_rate_of_a_scarce_quota() {
     for (rate, burst, costs) in
         [(1, 1, &[1, 1, 1][..]), (1, 5, &[5, 1, 1, 1]), (2, 5, &[5, 1, 1, 1, 1, 1]), (10, 60, &[60, 30, 20])]
     {
-        let store = MemoryStore::new();
-        store.set_latency(millis(1));
+        let store = store_at(millis(1));
         let ledgers: Vec<Ledger> = costs.iter().map(|_| Ledger::default()).collect();
         for (cost, ledger) in costs.iter().zip(&ledgers) {
             let quota = Quota::per_second(rate).burst(burst).initial(0);

@@ -1,13 +1,7 @@
 //! Fleets of nodes with classes that share one quota, in paused time.
 
 use super::law::Ledger;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio::time::sleep;
-use tollgate::distributed::MemoryStore;
-use tollgate::{Class, Limiter, Quota, Share};
+use crate::fixture::*;
 
 /// Two classes: the first has four times the weight of the second.
 pub const POLICY: &[(&str, u64)] = &[("pages", 4), ("backup", 1)];
@@ -30,8 +24,7 @@ pub struct Node {
 
 impl Fleet {
     pub fn new(quota: Quota, classes: &'static [(&'static str, u64)]) -> Self {
-        let store = MemoryStore::new();
-        store.set_latency(Duration::from_micros(500));
+        let store = store_at(Duration::from_micros(500));
         Self { store, quota, classes, ledger: Ledger::default(), granted: Arc::default() }
     }
 

@@ -2,12 +2,7 @@
 
 use super::class_fleet::{Fleet, Node, POLICY};
 use super::nodes::millis;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{Class, ConfigError, ConsumeError, JoinError, KeyedLimiter, Limiter, Quota, Share, join};
+use crate::fixture::*;
 
 /// The table of the issue: 4 to 1 within 2 %, over 2 and over 16 nodes.
 #[tokio::test(start_paused = true)]

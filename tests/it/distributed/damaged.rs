@@ -1,15 +1,8 @@
 //! Stores that panic, or answer what no store can mean, for a while: the limiter goes on afterwards.
 
 use super::nodes::millis;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tokio::time::{Instant, timeout};
-use tollgate::distributed::{
-    ClassGrant, LeaseGrant, LeaseRequest, MemoryStore, ReplyKind, Store, StoreCounters, StoreError,
-};
-use tollgate::{Limiter, Quota};
+use crate::fixture::*;
+use tollgate::distributed::{ClassGrant, LeaseGrant, LeaseRequest, ReplyKind, Store, StoreCounters, StoreError};
 
 /// What goes wrong in the first requests.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +22,7 @@ struct Damaged {
 
 impl Damaged {
     fn new(damage: Damage, requests: u64) -> Self {
-        let store = MemoryStore::new();
-        store.set_latency(millis(1));
+        let store = store_at(millis(1));
         Self { store, damage, left: Arc::new(AtomicU64::new(requests)) }
     }
 

@@ -1,11 +1,7 @@
 //! A connection with a latency of its own to a store in memory.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::sleep;
-use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Store, StoreCounters, StoreError};
+use crate::fixture::*;
+use tollgate::distributed::{LeaseGrant, LeaseRequest, Store, StoreCounters, StoreError};
 
 /// Clones share the connection.
 #[derive(Clone, Debug)]

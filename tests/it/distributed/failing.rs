@@ -1,9 +1,7 @@
 //! A store in memory that fails as it is told.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use tollgate::distributed::{Circuit, LeaseGrant, LeaseRequest, MemoryStore, Outage, Store, StoreCounters, StoreError};
+use crate::fixture::*;
+use tollgate::distributed::{Circuit, LeaseGrant, LeaseRequest, Store, StoreCounters, StoreError};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Failing {

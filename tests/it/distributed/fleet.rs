@@ -3,11 +3,8 @@
 use super::distant::Distant;
 use super::law::Ledger;
 use super::nodes::{limiter, millis};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use tollgate::distributed::MemoryStore;
-use tollgate::{Limiter, Quota};
+use crate::fixture::*;
+use tokio::time::timeout_at;
 
 /// A fleet. All times are in milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +19,6 @@ pub struct Fleet {
     pub large: u64,
     /// The time for which a caller works after each grant, less or more by up to a half.
     pub work: u64,
-    /// If it is not 0, only callers of so many nodes work, the last ones.
-    pub late: usize,
     /// Callers claim for such a time, and then pause as long. Every second node begins with the pause. 0: no pauses.
     pub turns: u64,
     /// So many of the nodes, the last ones, have a single caller, which claims one token every 130 ms.
@@ -46,7 +41,6 @@ pub const HOT: Fleet = Fleet {
     cost: 1,
     large: 0,
     work: 0,
-    late: 0,
     turns: 0,
     quiet: 0,
     hiccups: 0,
@@ -64,13 +58,6 @@ pub struct Figures {
     pub rate: f64,
     /// Requests to the store per 1,000 tokens.
     pub trips: f64,
-    /// The fewest tokens of a node by the most. Quiet nodes do not count.
-    pub fairness: f64,
-    /// The median wait of callers that found no token at hand, in milliseconds, and the one that 99 % of them do not exceed.
-    pub wait: f64,
-    pub wait_99: f64,
-    /// The longest wait of a caller of a quiet node, in milliseconds.
-    pub quiet: f64,
     /// Whole tokens above the law. An answer may be on its way, and a timer late by a millisecond.
     pub excess: f64,
 }
@@ -82,8 +69,6 @@ struct World {
     fleet: Fleet,
     began: Instant,
     ledger: Ledger,
-    waits: Mutex<Vec<Duration>>,
-    quiet: Mutex<Duration>,
 }
 
 impl Fleet {
@@ -91,64 +76,34 @@ impl Fleet {
     pub async fn run(self) -> Figures {
         let store = MemoryStore::new();
         let quota = Quota::per_second(self.rate).burst(self.burst);
-        let world = Arc::new(World {
-            fleet: self,
-            began: Instant::now(),
-            ledger: Ledger::default(),
-            waits: Mutex::default(),
-            quiet: Mutex::default(),
-        });
+        let world = Arc::new(World { fleet: self, began: Instant::now(), ledger: Ledger::default() });
         let loud = self.latencies.len() - self.quiet;
-        let mut nodes = Vec::new();
+        let mut callers = JoinSet::new();
         for (index, latency) in self.latencies.iter().enumerate() {
             let connection = Distant::new(&store, millis(*latency), index as u64);
             let node = limiter(&connection.unreliable(millis(self.jitter), self.losses), quota);
-            let callers = if index < loud { self.callers } else { 1 };
-            let calls = (0..callers).map(|caller| {
-                let call = Arc::clone(&world).call(index, caller, node.clone(), index >= loud);
-                tokio::spawn(call)
-            });
-            nodes.push(calls.collect::<Vec<_>>());
+            for caller in 0..if index < loud { self.callers } else { 1 } {
+                callers.spawn(Arc::clone(&world).call(index, caller, node.clone(), index >= loud));
+            }
         }
         sleep_until(world.began + WARM).await;
         let asks = store.asks();
         sleep_until(world.began + END).await;
         let asks = store.asks() - asks;
-        let mut tokens = Vec::new();
-        for callers in nodes {
-            let mut sum = 0;
-            for caller in callers {
-                sum += caller.await.unwrap();
-            }
-            tokens.push(sum);
-        }
-        let sum: u64 = tokens.iter().sum();
-        let mut waits = world.waits.lock().unwrap();
-        waits.sort();
+        let sum: u64 = callers.join_all().await.into_iter().sum();
         let late = self.latencies.iter().max().unwrap() + self.jitter + 1;
-        let loud = || tokens[..loud].iter().copied();
         Figures {
             rate: sum as f64 / self.rate as f64 / (END - WARM).as_secs_f64(),
             trips: asks as f64 * 1_000.0 / sum as f64,
-            fairness: loud().min().unwrap() as f64 / loud().max().unwrap() as f64,
-            wait: percentile(&waits, 50),
-            wait_99: percentile(&waits, 99),
-            quiet: world.quiet.lock().unwrap().as_secs_f64() * 1e3,
             excess: (world.ledger.excess(self.rate, self.burst) - (late * self.rate) as f64 / 1e3).max(0.0),
         }
     }
 }
 
-/// In milliseconds.
-fn percentile(sorted: &[Duration], percent: usize) -> f64 {
-    sorted.get(sorted.len() * percent / 100).map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
-}
-
 impl World {
     /// One caller. Returns the tokens that it was granted after `WARM`.
     async fn call(self: Arc<Self>, node: usize, caller: u64, limiter: Limiter, is_quiet: bool) -> u64 {
-        let Fleet { work, turns, late, latencies, .. } = self.fleet;
-        let work = if late == 0 || node + late >= latencies.len() { work } else { 0 };
+        let Fleet { work, turns, .. } = self.fleet;
         let (work, turns) = if is_quiet { (130, 0) } else { (work, turns) };
         let mut random = fastrand::Rng::with_seed((node as u64) << 32 | caller);
         let mut tokens = 0;
@@ -176,18 +131,7 @@ impl World {
             self.ledger.note(cost);
             if self.began.elapsed() >= WARM {
                 tokens += cost;
-                self.note_wait(asked.elapsed(), is_quiet);
             }
-        }
-    }
-
-    /// A caller that finds tokens at hand does not wait.
-    fn note_wait(&self, wait: Duration, is_quiet: bool) {
-        if is_quiet {
-            let mut longest = self.quiet.lock().unwrap();
-            *longest = wait.max(*longest);
-        } else if wait > Duration::ZERO {
-            self.waits.lock().unwrap().push(wait);
         }
     }
 

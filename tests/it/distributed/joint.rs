@@ -2,11 +2,7 @@
 
 use super::law::Ledger;
 use super::nodes::{limiter, millis, nodes};
-use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-use tollgate::distributed::MemoryStore;
-use tollgate::{Limiter, Quota, join};
+use crate::fixture::*;
 
 const RATE: u64 = 50;
 const NODES: usize = 4;
@@ -14,11 +10,7 @@ const NODES: usize = 4;
 /// Claims of some nodes: joint ones and, beside them, single ones of the kinds 1 and 2. Some have a short deadline, and some are
 /// dropped. Returns how many of the others failed, and the worst excess over both stores.
 async fn claim(latencies: [u64; 2], burst: u64, most: u64, kinds: &[u8]) -> (usize, f64) {
-    let stores = latencies.map(|latency| {
-        let store = MemoryStore::new();
-        store.set_latency(millis(latency));
-        store
-    });
+    let stores = latencies.map(|latency| store_at(millis(latency)));
     let quota = Quota::per_second(RATE).burst(burst);
     let nodes = [0; NODES].map(|_| stores.each_ref().map(|store| limiter(store, quota)));
     let ledgers = [Ledger::default(), Ledger::default()];

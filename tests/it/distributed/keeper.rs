@@ -2,13 +2,8 @@
 
 use super::link::{Cut, Link};
 use super::nodes::{limiter, millis, nodes, one_node};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use crate::fixture::*;
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{Class, Clock, ConsumeError, KeyedLimiter, Limiter, Quota, Share};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
@@ -133,11 +128,6 @@ fn attempts_after_the_end_of_the_building_runtime_are_granted_at_last() {
     }
 }
 
-/// A limiter under `parent` whose keys are limited by nothing else.
-fn keys_under(parent: &Limiter) -> KeyedLimiter<u32> {
-    KeyedLimiter::builder().parent(parent).build().unwrap()
-}
-
 /// Attempts on a runtime that has ended take the refill task again and again, in vain. A driver that finds the task gone
 /// because of them must not conclude that its own runtime is ending: the claim would hang.
 #[test]
@@ -145,7 +135,7 @@ fn a_runtime_that_has_ended_does_not_keep_the_refill_task_from_others() {
     for trial in 0..100 {
         let (first, second) = (runtime(), runtime());
         let (store, parent) = built_on(&first);
-        let keys = keys_under(&parent);
+        let keys = KeyedLimiter::builder().parent(&parent).build().unwrap();
         store.set_reachable(false);
         let waiting = second.spawn({
             let keys = keys.clone();
@@ -200,7 +190,7 @@ fn a_replenisher_restarts_the_refill_task_of_a_runtime_that_ended() {
 fn a_thread_that_waits_for_a_key_at_the_end_of_the_runtime_of_the_parent_is_told() {
     let first = runtime();
     let (store, parent) = built_on(&first);
-    let keys = keys_under(&parent);
+    let keys = KeyedLimiter::builder().parent(&parent).build().unwrap();
     store.set_reachable(false);
     let (sender, answer) = std::sync::mpsc::channel();
     std::thread::spawn({
@@ -246,30 +236,22 @@ fn promised_tokens_survive_the_end_of_the_runtime_during_a_request() {
     assert!(granted < 60, "{granted}: a claim was promised its tokens twice");
 }
 
-/// Real time. In background tasks the readings panic while it is broken.
-#[derive(Clone, Debug)]
-struct Breakable {
-    start: std::time::Instant,
-    is_broken: Arc<AtomicBool>,
-}
-
-impl Clock for Breakable {
-    fn now(&self) -> Duration {
-        if tokio::task::try_id().is_some() && self.is_broken.load(Relaxed) {
-            // Not `panic!`: the panic is intended, and its message would only clutter the output.
-            std::panic::resume_unwind(Box::new("a clock that fails"));
-        }
-        self.start.elapsed()
-    }
-}
-
 /// The answer has come, and the limiter cannot take it because its clock panics.
 #[test]
 fn an_answer_that_was_not_taken_survives_the_end_of_the_runtime() {
     let (first, second) = (runtime(), runtime());
     let store = first.block_on(async { MemoryStore::new() });
     store.set_latency(millis(20));
-    let clock = Breakable { start: std::time::Instant::now(), is_broken: Arc::default() };
+    let (start, is_broken) = (std::time::Instant::now(), Arc::new(AtomicBool::new(false)));
+    let breaks = Arc::clone(&is_broken);
+    // In background tasks its readings panic while it is broken.
+    let clock = ClockFn::moving(move || {
+        if tokio::task::try_id().is_some() && breaks.load(Relaxed) {
+            // Not `panic!`: the panic is intended, and its message would only clutter the output.
+            std::panic::resume_unwind(Box::new("a clock that fails"));
+        }
+        start.elapsed()
+    });
     let quota = Quota::per_day(1).burst(100);
     let build = || Limiter::builder().quota(quota).distributed(store.clone()).clock(clock.clone()).build().unwrap();
     let limiter = first.block_on(async { build() });
@@ -277,14 +259,14 @@ fn an_answer_that_was_not_taken_survives_the_end_of_the_runtime() {
         // The request is for this caller, which gives up later: the tokens are there for the next one.
         let mut caller = std::pin::pin!(limiter.wait(60));
         assert!(timeout(millis(5), &mut caller).await.is_err());
-        clock.is_broken.store(true, Relaxed);
+        is_broken.store(true, Relaxed);
         while store.snapshot().granted == 0 {
             sleep(millis(5)).await;
         }
         sleep(millis(5)).await;
     });
     drop(first);
-    clock.is_broken.store(false, Relaxed);
+    is_broken.store(false, Relaxed);
     second.block_on(async { timeout(FOR_EVER, limiter.wait(60)).await.expect("the tokens are lost").unwrap() });
     assert_eq!(store.snapshot().granted, 60);
 }
@@ -292,8 +274,7 @@ fn an_answer_that_was_not_taken_survives_the_end_of_the_runtime() {
 /// Its first request is under way: the store knows it, and it does not know that yet.
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_is_dropped_before_its_first_answer_is_forgotten_at_once() {
-    let store = MemoryStore::new();
-    store.set_latency(millis(20));
+    let store = store_at(millis(20));
     let quota = Quota::per_second(10).burst(100);
     let dropped = limiter(&store, quota);
     assert!(dropped.try_acquire(40).is_err());
@@ -371,7 +352,6 @@ async fn a_dropped_limiter_leaves_no_task() {
     let quota = Quota::per_second(10).burst(100);
     for cut in [Cut::Nowhere, Cut::Before, Cut::After] {
         let link = Link::to(&store, Outage::Wait);
-        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let before = tasks();
         let node = Limiter::builder().quota(quota).distributed(link.clone()).build().unwrap();
         drop(node.consume(1).await.unwrap());

@@ -3,10 +3,8 @@
 use super::law::Ledger;
 use super::link::{Cut, Link, LostTime};
 use super::nodes::{Habits, behave, limiter, millis, nodes};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{LeaseRequest, MemoryStore, Outage, QuotaTerms};
-use tollgate::{Bound, ConsumeError, JoinError, Limiter, Quota, join};
+use crate::fixture::*;
+use tollgate::distributed::{LeaseRequest, QuotaTerms};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_above_the_burst_is_too_large() {
@@ -120,26 +118,17 @@ async fn tokens_of_a_cancelled_claim_are_not_added_to_the_next_lease() {
     assert!(ledger.excess(10, 100) <= 0.01, "{} tokens above the law", ledger.excess(10, 100));
 }
 
+/// Many nodes and callers over one store, with pauses, clocks that step back and, in every other history, lost answers.
 #[tokio::test(start_paused = true)]
 async fn claims_of_half_a_burst_keep_the_law() {
-    histories(false).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn claims_of_half_a_burst_keep_the_law_where_answers_are_lost() {
-    histories(true).await;
-}
-
-/// Many nodes and callers over one store, with pauses, clocks that step back and, if `answers_are_lost`, lost answers.
-async fn histories(answers_are_lost: bool) {
     let (mut total, mut wrong) = (0, Vec::new());
-    for seed in 0..150 {
+    for seed in 0..200 {
+        let answers_are_lost = seed % 2 == 1;
         let mut random = fastrand::Rng::with_seed(seed);
         let rate = [5, 20, 100, 1_000][random.usize(..4)];
         let burst = [4, 10, 20, 50][random.usize(..4)];
         let latency = [0, 0, 1, 5][random.usize(..4)];
-        let store = MemoryStore::new();
-        store.set_latency(millis(latency));
+        let store = store_at(millis(latency));
         let lost_time = LostTime::of(&store, millis(latency));
         let quota = Quota::per_second(rate).burst(burst);
         let count = random.usize(2..5);

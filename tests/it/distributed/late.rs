@@ -4,9 +4,8 @@
 use super::law::Ledger;
 use super::link::{Cut, Link, LostTime};
 use super::nodes::{limiter, millis, one_node};
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{LeaseRequest, MemoryStore, Outage, QuotaTerms};
-use tollgate::{Limiter, Quota};
+use crate::fixture::*;
+use tollgate::distributed::{LeaseRequest, QuotaTerms};
 
 fn consume(limiter: &Limiter, ledger: &Ledger) -> tokio::task::JoinHandle<()> {
     let (limiter, ledger) = (limiter.clone(), ledger.clone());

@@ -1,12 +1,8 @@
 //! A node's connection to a store in memory, which can be cut.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
-use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Outage, Store, StoreCounters, StoreError};
+use crate::fixture::*;
+use std::sync::atomic::AtomicU8;
+use tollgate::distributed::{LeaseGrant, LeaseRequest, Store, StoreCounters, StoreError};
 
 /// Clones share the connection.
 #[derive(Clone, Debug)]

@@ -10,11 +10,7 @@
 
 use super::law::Ledger;
 use super::nodes::{limiter, millis};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tollgate::distributed::MemoryStore;
-use tollgate::{Limiter, Quota};
+use crate::fixture::*;
 
 /// The number of scenes in a test run; `TOLLGATE_SCENES` overrides it.
 const SCENES: u64 = 400;
@@ -80,8 +76,7 @@ impl Scene {
 
     /// Runs the scene and returns what went wrong.
     async fn play(mut self) -> Vec<String> {
-        let store = MemoryStore::new();
-        store.set_latency(self.latency);
+        let store = store_at(self.latency);
         let (began, ledger) = (Instant::now(), Ledger::default());
         let granted = Arc::new(Mutex::new(vec![None; self.claims.len()]));
         let (mut tasks, mut staying) = (Vec::new(), Vec::new());

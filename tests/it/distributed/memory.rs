@@ -2,40 +2,12 @@
 
 use super::law::Ledger;
 use super::nodes::{consume_for, limiter, millis, nodes, one_node};
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::MemoryStore;
-use tollgate::{Bound, Clock, ConfigError, Limiter, ManualClock, Quota, TryAcquireError};
-
-#[tokio::test(start_paused = true)]
-async fn nodes_share_one_burst_and_one_rate() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(100).burst(20);
-    let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&store, quota)).collect();
-    let ledger = Ledger::default();
-    let mut all = Vec::new();
-    for node in &nodes {
-        for _ in 0..10 {
-            all.push(tokio::spawn(consume_for(node.clone(), 1, millis(20_000), ledger.clone())));
-        }
-    }
-    for task in all {
-        task.await.unwrap();
-    }
-    assert!(ledger.excess(100, 20) <= 0.0, "{}", ledger.excess(100, 20));
-    let total = ledger.total();
-    assert!((2_010..=2_020).contains(&total), "{total}");
-    let granted: Vec<u64> = nodes.iter().map(|node| node.snapshot().granted).collect();
-    let (least, most) = (granted.iter().min().unwrap(), granted.iter().max().unwrap());
-    assert!(least * 10 >= most * 9, "{granted:?}");
-}
+use crate::fixture::*;
+use std::sync::atomic::AtomicI64;
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_of_a_denial_is_exact() {
-    let store = MemoryStore::new();
-    let (one, two) =
-        (limiter(&store, Quota::per_second(10).initial(0)), limiter(&store, Quota::per_second(10).initial(0)));
+    let (_store, [one, two]) = nodes(Quota::per_second(10).initial(0));
     let began = Instant::now();
     let first = tokio::spawn(async move { drop(one.consume(4).await.unwrap()) });
     sleep(millis(1)).await;
@@ -55,10 +27,8 @@ async fn a_long_wait_takes_some_round_trips_and_no_polling() {
 
 #[tokio::test(start_paused = true)]
 async fn waiters_of_two_nodes_are_served_in_the_order_in_which_they_came_within_a_batch() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(1_000).burst(100).initial(0);
-    let nodes = [limiter(&store, quota), limiter(&store, quota)];
-    let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (_store, nodes) = nodes(Quota::per_second(1_000).burst(100).initial(0));
+    let order = Arc::new(Mutex::new(Vec::new()));
     let mut all = Vec::new();
     for number in 0..1_000 {
         let (node, order) = (nodes[number % 2].clone(), order.clone());
@@ -148,12 +118,10 @@ async fn an_idle_node_returns_its_tokens_and_is_forgotten() {
     assert!(store.asks() <= asks + 4, "an idle node sends no requests");
 }
 
-/// Half of what is left is no whole token.
 /// The store has forgotten the node when the request comes again.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_leaves_while_the_answer_is_lost_has_lost_nothing() {
-    let store = MemoryStore::new();
-    let limiter = limiter(&store, Quota::per_day(1).burst(10));
+    let (store, limiter) = one_node(Quota::per_day(1).burst(10));
     limiter.wait(1).await.unwrap();
     sleep(millis(400)).await;
     store.lose_answers(1);
@@ -164,9 +132,8 @@ async fn a_node_that_leaves_while_the_answer_is_lost_has_lost_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_share_is_nothing_does_not_ask_for_it_again_and_again() {
-    let store = MemoryStore::new();
+    let (store, node) = one_node(Quota::per_minute(6).burst(1_000));
     store.set_latency(millis(5));
-    let node = limiter(&store, Quota::per_minute(6).burst(1_000));
     for _ in 0..999 {
         node.wait(1).await.unwrap();
     }
@@ -247,9 +214,7 @@ async fn tokens_of_cancelled_claims_serve_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_repeated() {
-    let store = MemoryStore::new();
-    let one = Quota::per_second(10).burst(10);
-    let limiter = limiter(&store, one);
+    let (store, limiter) = one_node(Quota::per_second(10).burst(10));
     store.lose_answers(3);
     drop(limiter.consume(10).await.unwrap());
     let began = Instant::now();
@@ -277,8 +242,7 @@ async fn live_on(store: &MemoryStore, quota: Quota, seconds: u64, mut meanwhile:
 async fn a_store_with_high_latency_costs_no_tokens() {
     let (rate, seconds) = (2_000, 5);
     for latency in [1, 50] {
-        let store = MemoryStore::new();
-        store.set_latency(millis(latency));
+        let store = store_at(millis(latency));
         // The tokens that may be held must last for a round trip.
         let quota = Quota::per_second(rate).burst(rate).initial(0);
         let total = live_on(&store, quota, seconds, async || {}).await;
@@ -293,8 +257,7 @@ async fn a_store_with_high_latency_costs_no_tokens() {
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_lost_cost_a_lease_each_at_most() {
     let (rate, seconds, lost) = (2_000, 5, 8);
-    let store = MemoryStore::new();
-    store.set_latency(millis(1));
+    let store = store_at(millis(1));
     let quota = Quota::per_second(rate).burst(200).initial(0);
     let total = live_on(&store, quota, seconds, async || {
         for _ in 0..lost {
@@ -314,47 +277,31 @@ async fn unsupported_settings_are_errors_of_the_builder() {
     let store = MemoryStore::new();
     let build = |quota: Quota| Limiter::builder().quota(quota).distributed(store.clone()).build().map(drop);
     assert_eq!(build(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0, quota_name: None }));
-    assert_eq!(
-        build(Quota::new((1 << 61) - 1, millis(1_000))),
-        Err(ConfigError::DistributedInexact { quota: 0, quota_name: None })
-    );
-    assert_eq!(
-        build(Quota::new(1, Duration::from_nanos(7)).stepped()),
-        Err(ConfigError::DistributedInexact { quota: 0, quota_name: None })
-    );
+    let inexact = Err(ConfigError::DistributedInexact { quota: 0, quota_name: None });
+    assert_eq!(build(Quota::new((1 << 61) - 1, millis(1_000))), inexact);
+    assert_eq!(build(Quota::new(1, Duration::from_nanos(7)).stepped()), inexact);
     let named = |quota| Limiter::builder().quota_named("day", quota).distributed(store.clone()).build().map(drop);
     assert_eq!(named(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0, quota_name: Some("day") }));
     assert_eq!(build(Quota::new(1 << 40, millis(10)).burst(1 << 50)), Ok(()));
     // Tokens carried over are added, so the sum would not be exact.
-    let almost = Quota::new((1 << 26) - 1, Duration::from_micros((1 << 27) + 2));
-    assert_eq!(build(almost), Err(ConfigError::DistributedInexact { quota: 0, quota_name: None }));
+    assert_eq!(build(Quota::new((1 << 26) - 1, Duration::from_micros((1 << 27) + 2))), inexact);
     let none = Limiter::builder().distributed(store.clone()).quota(Quota::per_second(1)).build();
     assert_eq!(none.map(drop), Err(ConfigError::DistributedQuotaCount));
-    let two =
-        Limiter::builder().quota(Quota::per_second(1)).distributed(store.clone()).distributed(store.clone()).build();
-    assert_eq!(two.map(drop), Err(ConfigError::DistributedQuotaCount));
-    let manual =
-        Limiter::builder().quota(Quota::per_second(1)).distributed(store.clone()).clock(ManualClock::new()).build();
-    assert_eq!(manual.map(drop), Err(ConfigError::DistributedOutsideRuntime));
-    let here = store.clone();
-    let outside =
-        std::thread::spawn(move || Limiter::builder().quota(Quota::per_second(1)).distributed(here).build().map(drop));
-    assert_eq!(outside.join().unwrap(), Err(ConfigError::DistributedOutsideRuntime));
-    let limiter = limiter(&store, Quota::per_second(7));
-    assert_eq!(
-        limiter.set_quota(0, Quota::per_second(8)),
-        Err(ConfigError::DistributedQuota { quota: 0, quota_name: None })
-    );
+    let one = || Limiter::builder().quota(Quota::per_second(1)).distributed(store.clone());
+    assert_eq!(one().distributed(store.clone()).build().map(drop), Err(ConfigError::DistributedQuotaCount));
+    let outside = Err(ConfigError::DistributedOutsideRuntime);
+    assert_eq!(one().clock(ManualClock::new()).build().map(drop), outside);
+    let builder = one();
+    assert_eq!(thread::spawn(move || builder.build().map(drop)).join().unwrap(), outside);
+    let changed = one().build().unwrap().set_quota(0, Quota::per_second(8));
+    assert_eq!(changed, Err(ConfigError::DistributedQuota { quota: 0, quota_name: None }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_lost_its_data_grants_a_burst_more_and_no_lease_twice() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(100).burst(50);
+    let (store, nodes) = nodes(Quota::per_second(100).burst(50));
     let ledger = Ledger::default();
-    let nodes = [limiter(&store, quota), limiter(&store, quota)];
-    let all: Vec<_> =
-        nodes.iter().map(|node| tokio::spawn(consume_for(node.clone(), 1, millis(4_000), ledger.clone()))).collect();
+    let all = nodes.map(|node| tokio::spawn(consume_for(node, 1, millis(4_000), ledger.clone())));
     sleep(millis(2_000)).await;
     store.forget();
     for task in all {
@@ -411,24 +358,6 @@ async fn a_store_that_begins_anew_is_noticed_by_nodes_that_ask_seldom() {
     }
 }
 
-/// Tokio's time. In background tasks a few readings panic, starting with a given one.
-#[derive(Debug)]
-struct Failing {
-    start: Instant,
-    sound: AtomicI64,
-}
-
-impl Clock for Failing {
-    fn now(&self) -> Duration {
-        // The test itself is not a task.
-        if tokio::task::try_id().is_some() && (-2..=0).contains(&self.sound.fetch_sub(1, Relaxed)) {
-            // Not `panic!`: the panic is intended, and its message would only clutter the output.
-            std::panic::resume_unwind(Box::new("a clock that fails"));
-        }
-        self.start.elapsed()
-    }
-}
-
 /// Wherever the refill task fails, no promised token is lost or early, and the waiters are served at most one retry later.
 /// Answers take some time, so the last reading before an answer is from before the store gave it.
 #[tokio::test(start_paused = true)]
@@ -437,10 +366,17 @@ async fn a_clock_that_fails_in_the_background_costs_no_tokens_and_brings_none_ea
         let mut took = Vec::new();
         for sound in (0..60).chain([1_000_000]) {
             let start = Instant::now();
-            let clock = Failing { start, sound: AtomicI64::new(sound) };
+            let left = AtomicI64::new(sound);
+            // In background tasks three readings panic. The test itself is not a task.
+            let clock = ClockFn::moving(move || {
+                if tokio::task::try_id().is_some() && (-2..=0).contains(&left.fetch_sub(1, Relaxed)) {
+                    // Not `panic!`: the panic is intended, and its message would only clutter the output.
+                    std::panic::resume_unwind(Box::new("a clock that fails"));
+                }
+                start.elapsed()
+            });
             let quota = Quota::per_second(1_000).burst(10).initial(0);
-            let store = MemoryStore::new();
-            store.set_latency(millis(latency));
+            let store = store_at(millis(latency));
             let limiter = Limiter::builder().quota(quota).distributed(store).clock(clock).build().unwrap();
             for _ in 0..30 {
                 drop(timeout(millis(10_000), limiter.consume(10)).await.expect("the waiter is stranded").unwrap());

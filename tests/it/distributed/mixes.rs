@@ -2,9 +2,7 @@
 
 use super::class_fleet::{Fleet, Node, POLICY};
 use super::nodes::millis;
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
-use tollgate::Quota;
+use crate::fixture::*;
 
 /// The nodes, the callers on each and the cost of a claim, of both classes, and what the first class has of the rate.
 struct Mix {

@@ -2,20 +2,14 @@
 //! requests.
 
 use super::nodes::limiter;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep};
-use tollgate::distributed::MemoryStore;
-use tollgate::{Limiter, Quota};
+use crate::fixture::*;
+use tokio::task::AbortHandle;
 
 /// The instant of each grant, and how long its claim waited.
 type Grants = Arc<Mutex<Vec<(Instant, Duration)>>>;
 
 fn store() -> MemoryStore {
-    let store = MemoryStore::new();
-    store.set_latency(Duration::from_micros(500));
-    store
+    store_at(Duration::from_micros(500))
 }
 
 /// A caller that waits for one token after the other.

@@ -5,11 +5,8 @@ use super::distant::Distant;
 use super::law::Ledger;
 use super::link::{Cut, Link};
 use super::nodes::{Habits, behave, millis};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{AnyLimiter, AsLimiter, Class, Limiter, Quota, Share};
+use crate::fixture::*;
+use tollgate::AsLimiter;
 
 fn secs(secs: f64) -> Duration {
     Duration::from_secs_f64(secs)
@@ -244,8 +241,7 @@ async fn any_calls_on_any_nodes_keep_the_rate_law_of_one_bucket() {
         let rate = [5, 100, 1_000, 20_000][random.usize(..4)];
         let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
         let latency = [0, 0, 1, 40][random.usize(..4)];
-        let store = MemoryStore::new();
-        store.set_latency(millis(latency));
+        let store = store_at(millis(latency));
         let quota = Quota::per_second(rate).burst(burst);
         let node = |_| {
             let builder = Limiter::builder().quota(quota).distributed(store.clone());

@@ -2,10 +2,8 @@
 
 use super::law::Ledger;
 use super::nodes::{consume_for, limiter, millis};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{ConsumeError, DistributedKeyedLimiter, KeyedLimiter, Limiter, Quota, TryAcquireError};
+use crate::fixture::*;
+use tollgate::DistributedKeyedLimiter;
 
 const FOR_EVER: Duration = Duration::from_secs(600);
 
@@ -41,8 +39,7 @@ async fn old_nodes_run_on_with_the_newer_quota() {
 #[tokio::test(start_paused = true)]
 async fn a_new_node_is_served_as_soon_as_the_promises_of_the_old_quota_have_come() {
     for latency in [0, 10] {
-        let store = MemoryStore::new();
-        store.set_latency(millis(latency));
+        let store = store_at(millis(latency));
         let quota = |rate| Quota::per_second(rate).burst(50);
         let [old, new] = nodes(&store, quota(1_000), quota(40));
         let callers: Vec<_> =
@@ -60,8 +57,7 @@ async fn a_new_node_is_served_as_soon_as_the_promises_of_the_old_quota_have_come
 
 #[tokio::test(start_paused = true)]
 async fn a_try_that_needed_the_newer_quota_finds_its_tokens_after_another_round_trip() {
-    let store = MemoryStore::new();
-    store.set_latency(millis(5));
+    let store = store_at(millis(5));
     let [old, new] = nodes(&store, Quota::per_second(10).burst(10), Quota::per_second(10).burst(40));
     drop(new.consume(1).await.unwrap());
     sleep(millis(5_000)).await;

@@ -2,14 +2,10 @@
 
 use super::law::Ledger;
 use super::nodes::{consume_for, limiter, millis, nodes, one_node};
-use fastrand::Rng;
+use crate::fixture::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Duration;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tollgate::distributed::MemoryStore;
-use tollgate::{Bound, ConsumeError, Limiter, Quota};
+use tokio::task::JoinHandle;
 
 /// How callers end their waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,8 +59,7 @@ impl Sparse {
 
     /// The grants of a fleet, and the excess.
     async fn run(&self, ends: Ends) -> (u64, f64) {
-        let store = MemoryStore::new();
-        store.set_latency(Duration::from_micros(500));
+        let store = store_at(Duration::from_micros(500));
         let quota = Quota::per_second(self.rate).burst(self.burst);
         let (ledger, end) = (Ledger::default(), Instant::now() + Duration::from_secs(TIME));
         let mut tasks = JoinSet::new();
@@ -181,7 +176,6 @@ async fn a_claim_that_is_too_late_is_refused_with_the_wait_after_one_request() {
 /// The claim that was sent away leaves. The store is asked at once for the next one, however long the node would have slept.
 #[tokio::test(start_paused = true)]
 async fn a_node_sleeps_for_no_claim_that_has_left() {
-    const MINUTE: Duration = Duration::from_secs(60);
     for allowed in [10 * MINUTE, Duration::MAX] {
         let (_, [one, other]) = nodes(Quota::per_minute(1).burst(60).initial(0));
         let large = wait(&one, 60);

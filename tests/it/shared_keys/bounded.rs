@@ -2,12 +2,10 @@
 
 use super::{millis, one_node};
 use crate::distributed::law::Ledger;
+use crate::fixture::*;
 use std::hash::{Hash, Hasher};
-use std::sync::Barrier;
 use tokio::runtime::Builder;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::MemoryStore;
-use tollgate::{ConfigError, ConsumeError, DistributedKeyedLimiter, Limiter, Quota, TryAcquireError};
+use tollgate::DistributedKeyedLimiter;
 
 fn bounded(store: &MemoryStore, quota: Quota, keys: u64) -> DistributedKeyedLimiter<u64> {
     DistributedKeyedLimiter::builder(store.clone()).quota(quota).max_keys(keys).build().unwrap()

@@ -2,11 +2,8 @@
 
 use super::millis;
 use crate::distributed::law::Ledger;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{DistributedKeyedLimiter, Quota};
+use crate::fixture::*;
+use tollgate::DistributedKeyedLimiter;
 
 type Node = DistributedKeyedLimiter<u64>;
 
@@ -98,8 +95,7 @@ async fn live(seed: u64) -> (u64, f64, String) {
     let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
     let latency = [0, 0, 1, 40][random.usize(..4)];
     let outage = [Outage::Wait, Outage::Fail][random.usize(..2)];
-    let store = MemoryStore::new().outage(outage);
-    store.set_latency(millis(latency));
+    let store = store_at(millis(latency)).outage(outage);
     let world = Arc::new(World {
         store,
         quota: Quota::per_second(rate).burst(burst),

@@ -1,11 +1,10 @@
 //! Keys that panic in any of their methods.
 
 use super::millis;
+use crate::fixture::*;
 use crate::keyed::hostile::{Clinging, PanickingKey, panic_at_each_call};
 use std::hash::Hash;
-use tokio::time::sleep;
-use tollgate::distributed::MemoryStore;
-use tollgate::{DistributedKeyedLimiter, Quota};
+use tollgate::DistributedKeyedLimiter;
 
 fn bounded<K: Hash + Eq + Clone + Send + Sync + 'static>(
     name: impl Fn(&K) -> String + Send + Sync + 'static,

@@ -1,43 +1,8 @@
 //! All calls, in paused time over stores in memory.
 
 use super::{millis, node, nodes, one_node};
-use crate::distributed::law::Ledger;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::MemoryStore;
-use tollgate::{
-    Bound, ConfigError, ConsumeError, DistributedKeyedBuilder, DistributedKeyedLimiter, Limiter, Quota, TryAcquireError,
-};
-
-#[tokio::test(start_paused = true)]
-async fn nodes_share_one_burst_and_one_rate_of_each_key() {
-    let store = MemoryStore::new();
-    let quota = Quota::per_second(100).burst(20);
-    let nodes: Vec<_> = (0..3).map(|_| node(&store, quota)).collect();
-    let ledgers: Vec<Ledger> = (0..5).map(|_| Ledger::default()).collect();
-    let mut all = Vec::new();
-    for node in &nodes {
-        for (key, ledger) in (0..).zip(&ledgers) {
-            for _ in 0..4 {
-                let (node, ledger) = (node.clone(), ledger.clone());
-                let consume = async move {
-                    while node.consume(&key, 1).await.is_ok() {
-                        ledger.note(1);
-                    }
-                };
-                all.push(tokio::spawn(timeout(millis(5_000), consume)));
-            }
-        }
-    }
-    for task in all {
-        _ = task.await.unwrap();
-    }
-    for ledger in &ledgers {
-        assert!(ledger.excess(100, 20) <= 0.0, "{}", ledger.excess(100, 20));
-        assert!((505..=520).contains(&ledger.total()), "{}", ledger.total());
-    }
-}
+use crate::fixture::*;
+use tollgate::{DistributedKeyedBuilder, DistributedKeyedLimiter};
 
 #[tokio::test(start_paused = true)]
 async fn waiters_of_a_key_are_served_in_order_and_at_their_instants() {
@@ -84,8 +49,7 @@ async fn a_claim_cancelled_in_the_queue_costs_no_token() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_cancelled_during_its_request_loses_at_most_its_own_tokens() {
-    let store = MemoryStore::new();
-    store.set_latency(millis(20));
+    let store = store_at(millis(20));
     let users = node(&store, Quota::per_hour(10));
     for _ in 0..3 {
         // The request arrives, and its answer is lost.
@@ -102,8 +66,7 @@ async fn a_claim_cancelled_during_its_request_loses_at_most_its_own_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn within_is_kept_on_every_path_of_a_claim() {
-    let store = MemoryStore::new();
-    store.set_latency(millis(5));
+    let store = store_at(millis(5));
     let users = node(&store, Quota::per_second(10).burst(1));
     let began = Instant::now();
     drop(users.consume(&1, 1).within(millis(10)).await.unwrap());
@@ -123,8 +86,7 @@ async fn within_is_kept_on_every_path_of_a_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_after_one_without_a_wait_finds_the_tokens() {
-    let store = MemoryStore::new();
-    store.set_latency(millis(20));
+    let store = store_at(millis(20));
     let users = node(&store, Quota::per_second(10));
     let limiter = users.limiter(&1).unwrap();
     let waiting = tokio::spawn(async move { limiter.consume(1).await.map(drop) });

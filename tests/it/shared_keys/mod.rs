@@ -9,9 +9,8 @@ mod names;
 mod outages;
 mod trips;
 
-use std::time::Duration;
-use tollgate::distributed::MemoryStore;
-use tollgate::{DistributedKeyedLimiter, Quota};
+use crate::fixture::*;
+use tollgate::DistributedKeyedLimiter;
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -1,9 +1,9 @@
 //! The names of keys are bounded: each request carries one.
 
 use super::millis;
-use tokio::time::{Instant, timeout};
-use tollgate::distributed::{MemoryStore, StoreError};
-use tollgate::{ConsumeError, DistributedKeyedLimiter, Quota, TryAcquireError};
+use crate::fixture::*;
+use tollgate::DistributedKeyedLimiter;
+use tollgate::distributed::StoreError;
 
 #[tokio::test(start_paused = true)]
 async fn a_key_with_a_long_name_is_a_typed_error_and_no_request() {

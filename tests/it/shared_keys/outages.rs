@@ -2,9 +2,7 @@
 
 use super::{millis, node, one_node};
 use crate::distributed::law::Ledger;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{ConsumeError, Quota};
+use crate::fixture::*;
 
 /// A key that was never requested, and one that is busy.
 const COLD: u64 = 1;
@@ -64,8 +62,7 @@ async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_store_is_not_tried_by_every_caller() {
-    let store = MemoryStore::new().outage(Outage::Fail);
-    store.set_latency(millis(10));
+    let store = store_at(millis(10)).outage(Outage::Fail);
     store.set_reachable(false);
     let users = node(&store, Quota::per_second(10));
     let began = Instant::now();

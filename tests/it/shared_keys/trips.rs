@@ -1,12 +1,7 @@
 //! Which calls send requests to the stores, and which do not.
 
 use super::{millis, node, nodes, one_node};
-use crate::fixture::too_late;
-use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
-use tollgate::distributed::MemoryStore;
-use tollgate::{Bound, Quota, TryAcquireError};
+use crate::fixture::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
@@ -177,8 +172,7 @@ async fn large_claims_request_what_they_can_get() {
 /// found.
 #[tokio::test(start_paused = true)]
 async fn try_acquire_finds_tokens_over_a_slow_connection_too() {
-    let store = MemoryStore::new();
-    store.set_latency(millis(300));
+    let store = store_at(millis(300));
     let users = node(&store, Quota::per_second(10));
     assert!(users.try_acquire(&1, 3).is_err());
     sleep(millis(650)).await;
@@ -215,8 +209,7 @@ async fn a_key_with_rare_calls_needs_no_limiter() {
 /// The limiter knows better. A reply cached beside it would outlive the limiter.
 #[tokio::test(start_paused = true)]
 async fn a_reply_for_a_key_that_has_a_limiter_is_not_cached() {
-    let store = MemoryStore::new();
-    store.set_latency(millis(5));
+    let store = store_at(millis(5));
     let users = node(&store, Quota::per_second(10));
     let asking = users.clone();
     let asking = tokio::spawn(async move { drop(asking.consume(&1, 1).await.unwrap()) });
