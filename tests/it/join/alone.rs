@@ -4,12 +4,8 @@
 //! A debt is charged only while no claim waits. Behind a plain claim, a debt takes no tokens that are there already.
 
 use super::{MS, limiter};
+use crate::fixture::*;
 use crate::shares::seeds::seeds;
-use fastrand::Rng;
-use std::future::Future;
-use std::pin::Pin;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Grant, Limiter, ManualClock, Quota, join};
 
 type Claim<'a> = Spawn<Pin<Box<dyn Future<Output = Grant<'a>> + 'a>>>;
 

@@ -1,9 +1,7 @@
 //! Cancellation at every stage: no queue loses tokens, and the claims behind move up.
 
 use super::{costs, done, empty, full, holding, limiter, pass, spent};
-use crate::fixture::pending;
-use tokio_test::task::spawn;
-use tollgate::{ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
+use crate::fixture::*;
 
 fn closed(limiter: usize) -> JoinError {
     JoinError::Refused { limiter, error: ConsumeError::Closed }

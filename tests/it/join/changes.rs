@@ -1,12 +1,7 @@
 //! One limiter is paused, or gets another quota or cap, while a joint claim is ready in it.
 
 use super::{MS, costs, empty, full, holding, limiter, pass, tick};
-use crate::fixture::pending;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio_test::assert_pending;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Clock, Grant, Join, Limiter, ManualClock, Quota, join};
+use crate::fixture::*;
 
 /// A claim that is ready in the first limiter and lacks one token of the second, which only a manual replenish brings.
 fn half_ready<'a>(ready: &'a Limiter, cost: u64, by_hand: &'a Limiter) -> Spawn<Join<'a, 2>> {
@@ -60,48 +55,32 @@ fn at_the_end_of_a_pause_that_is_served_late_an_older_claim_passes_the_one_that_
     let [mut older, mut younger] = [2, 11].map(|cost| spawn(join([(&a, cost)])));
     assert_pending!(older.poll());
     assert_pending!(younger.poll());
-    clock.advance(20 * MS);
-    a.tick();
+    tick_after(&clock, &a, 20 * MS);
     assert!(older.is_woken() && !younger.is_woken());
 }
 
-/// While the debt is paid off, the part waits aside for the instant from which its own tokens are minted.
+/// While the debt is paid off, the part waits aside for the instant from which its own tokens are minted. Tokens that come
+/// before that are its own.
 #[test]
-fn tokens_added_to_a_limiter_in_debt_go_to_the_joint_claim_that_waits_aside() {
-    let clock = ManualClock::new();
-    let a = full(&clock, 3);
-    let mut earlier = a.try_acquire(2).unwrap();
-    earlier.settle(12);
-    let joint = pending(join([(&a, 3)]));
-    a.replenish(12);
-    let newcomer = a.try_acquire(3);
-    assert!(joint.is_woken() && newcomer.is_err());
-}
-
-#[test]
-fn a_refund_to_a_limiter_in_debt_is_saved_for_the_joint_claim_that_waits_aside() {
-    let clock = ManualClock::new();
-    let a = full(&clock, 3);
-    let mut earlier = a.try_acquire(2).unwrap();
-    earlier.settle(12);
-    let joint = pending(join([(&a, 3)]));
-    earlier.settle(2);
-    assert!(a.try_acquire(1).is_err());
-    pass(2, &clock, &[&a]);
-    assert!(joint.is_woken());
-}
-
-#[test]
-fn a_faster_quota_that_pays_a_debt_serves_the_joint_claim_that_waits_aside_first() {
-    let clock = ManualClock::new();
-    let a = full(&clock, 3);
-    let mut earlier = a.try_acquire(2).unwrap();
-    earlier.settle(12);
-    let joint = pending(join([(&a, 3)]));
-    a.set_quota(0, Quota::new(12, MS).burst(3)).unwrap();
-    let newcomer = pending(a.consume(3));
-    pass(1, &clock, &[&a]);
-    assert!(joint.is_woken() && !newcomer.is_woken());
+fn what_pays_a_debt_serves_the_joint_claim_that_waits_aside_first() {
+    type Pay = fn(&Limiter, &mut Grant<'_>);
+    let ways: [(Pay, u64); 3] = [
+        (|a, _| a.replenish(12), 0),
+        (|_, earlier| earlier.settle(2), 2),
+        (|a, _| a.set_quota(0, Quota::new(12, MS).burst(3)).unwrap(), 1),
+    ];
+    for (pay, later) in ways {
+        let clock = ManualClock::new();
+        let a = full(&clock, 3);
+        let mut earlier = a.try_acquire(2).unwrap();
+        earlier.settle(12);
+        let joint = pending(join([(&a, 3)]));
+        pay(&a, &mut earlier);
+        assert!(a.try_acquire(1).is_err());
+        let newcomer = pending(a.consume(3));
+        pass(later, &clock, &[&a]);
+        assert!(joint.is_woken() && !newcomer.is_woken(), "{later} ms later");
+    }
 }
 
 /// The part waits aside for the next step. Tokens can come in before that, also when a debt was charged meanwhile.
@@ -136,7 +115,7 @@ fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
         pass(5, &clock, &[a, b]);
         limiters[paused].resume();
         pass(1, &clock, &[a, b]);
-        assert_eq!(claims.iter().filter(|claim| claim.is_woken()).count(), 80, "limiter {paused}");
+        assert_eq!(woken(&claims), 80, "limiter {paused}");
         claims.iter_mut().for_each(|claim| assert_eq!(costs(claim), [1, 1]));
     }
 }
@@ -247,10 +226,9 @@ fn a_clock_that_stepped_back_between_two_queues_grants_at_most_the_burst() {
     clock.step_back(10_000 * MS);
     let joint = pending(join([(&a, 1), (&b, 1)]));
     let behind: Vec<_> = (0..100).map(|_| pending(b.consume(1))).collect();
-    clock.advance(10_001 * MS);
-    a.tick();
+    tick_after(&clock, &a, 10_001 * MS);
     assert!(joint.is_woken());
-    assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
+    assert_eq!(woken(&behind), 4);
 }
 
 #[test]
@@ -265,7 +243,7 @@ fn a_clock_that_stepped_back_before_one_limiter_was_built_grants_at_most_the_bur
     clock.advance(5_000 * MS);
     a.replenish(1);
     assert!(joint.is_woken());
-    assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
+    assert_eq!(woken(&behind), 4);
 }
 
 /// The timer of b is late: something happens in a, which is ready, before b is served. This must not cost b anything.
@@ -288,43 +266,31 @@ fn events_in_a_ready_queue_do_not_delay_the_grant() {
     }
 }
 
-/// A clock that jumps by a second after its next reading.
-#[derive(Clone, Debug)]
-struct Jumpy(Arc<Mutex<(Duration, bool)>>);
-
-impl Clock for Jumpy {
-    fn now(&self) -> Duration {
-        let (now, armed) = &mut *self.0.lock().unwrap();
-        let read = *now;
-        if std::mem::take(armed) {
-            *now += Duration::from_secs(1);
-        }
-        read
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
-}
-
 /// The caller is delayed between its readings of one clock for two queues. The order of the readings is not known, so
 /// each queue is the one that holds the claim once.
 #[test]
 fn a_caller_delayed_between_two_clock_readings_grants_at_most_the_burst() {
-    let clock = Jumpy(Arc::new(Mutex::new((Duration::from_secs(9), false))));
-    let builder =
-        Limiter::builder().quota(Quota::manual(5).initial(0)).quota(Quota::manual(1_000)).clock(clock.clone());
+    let time = Arc::new(Mutex::new((9 * SECOND, false)));
+    let shown = Arc::clone(&time);
+    // It jumps by a second after its next reading, if that is set.
+    let clock = ClockFn::manual(move || {
+        let (now, jumps) = &mut *shown.lock().unwrap();
+        let read = *now;
+        *now += SECOND * u32::from(std::mem::take(jumps));
+        read
+    });
+    let builder = Limiter::builder().quota(Quota::manual(5).initial(0)).quota(Quota::manual(1_000)).clock(clock);
     let limiters = [builder.clone().build().unwrap(), builder.build().unwrap()];
     for [held, last] in [[0, 1], [1, 0]].map(|order| order.map(|index: usize| &limiters[index])) {
         held.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
-        clock.0.lock().unwrap().0 += Duration::from_secs(1);
+        time.lock().unwrap().0 += SECOND;
         assert_eq!((held.available(), last.available()), (5, 0));
-        clock.0.lock().unwrap().1 = true;
+        time.lock().unwrap().1 = true;
         let joint = pending(join([(held, 1), (last, 1)]));
         let behind: Vec<_> = (0..100).map(|_| pending(held.consume(1))).collect();
         last.replenish(1); // the second quota is full
         assert!(joint.is_woken());
-        assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
+        assert_eq!(woken(&behind), 4);
         drop(behind);
         drop(joint);
         held.set_quota(0, Quota::manual(5)).unwrap();

@@ -4,13 +4,8 @@
 //! All rates mint a token at whole milliseconds, and time moves by one millisecond, so instants are exact.
 
 use super::{MS, tick};
+use crate::fixture::*;
 use crate::shares::seeds::seeds;
-use fastrand::Rng;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::Poll;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{AnyLimiter, Class, KeyedLimiter, Limiter, ManualClock, Quota, Share, join};
 
 const LIMITERS: usize = 3;
 /// The class of claims of a limiter itself.

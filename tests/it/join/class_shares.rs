@@ -3,12 +3,8 @@
 //! the counters and the claims of each class.
 
 use super::{MS, tick};
+use crate::fixture::*;
 use crate::shares::seeds::seeds;
-use fastrand::Rng;
-use std::future::Future;
-use std::pin::Pin;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{AnyLimiter, Class, Limiter, ManualClock, Quota, Share, join};
 
 const BURST: u64 = 6;
 /// `a`, `b` and `inner` are siblings, and so are the classes `x` and `y` in `inner`. Claims wait in `busy` all the time.

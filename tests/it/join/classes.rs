@@ -2,14 +2,7 @@
 
 use super::timeline::{Setup, Timeline, any, any_class, class, divided, divided_by, setup, slow};
 use super::{MS, limiter, tick};
-use crate::fixture::pending;
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
-use tollgate::{
-    Class, ConsumeError, Grant, JoinError, Limiter, ManualClock, Quota, Share, TryAcquireError, join, reserve, try_join,
-};
+use crate::fixture::*;
 
 /// The turn of the joint claim comes at once: nothing else waits. It stands aside until 50, in time for its own 5 tokens.
 #[test]

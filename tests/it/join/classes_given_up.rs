@@ -1,34 +1,7 @@
 //! Joint claims with classes that are given up, forgotten, or made beside claims that ceilings hold back.
 
 use super::MS;
-use crate::fixture::pending;
-use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Waker};
-use std::time::Duration;
-use tokio_test::assert_ready_ok;
-use tollgate::{AnyLimiter, Clock, Limiter, ManualClock, Quota, Share, join, try_join};
-
-/// Advances by 100 ms at the second reading after it is armed.
-#[derive(Clone, Debug, Default)]
-struct Jumping(Arc<(AtomicU64, AtomicU64)>);
-
-impl Jumping {
-    fn arm(&self) {
-        self.0.1.store(2, Relaxed);
-    }
-}
-
-impl Clock for Jumping {
-    fn now(&self) -> Duration {
-        let (time, left) = &*self.0;
-        if left.load(Relaxed) > 0 && left.fetch_sub(1, Relaxed) == 1 {
-            time.fetch_add(100, Relaxed);
-        }
-        Duration::from_millis(time.load(Relaxed))
-    }
-}
+use crate::fixture::*;
 
 /// Polls a joint claim once, and then neither polls nor drops it.
 fn forget(joint: impl Future) {
@@ -41,7 +14,15 @@ fn forget(joint: impl Future) {
 /// between the two. (It was served for ever.)
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_comes_while_its_claim_is_dropped_stops_no_limiter() {
-    let clock = Jumping::default();
+    // It advances by 100 ms at the second reading after it is armed.
+    let (left, time) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
+    let armed = Arc::clone(&left);
+    let clock = ClockFn::moving(move || {
+        if armed.load(Relaxed) > 0 && armed.fetch_sub(1, Relaxed) == 1 {
+            time.fetch_add(100, Relaxed);
+        }
+        Duration::from_millis(time.load(Relaxed))
+    });
     let quota = Quota::per_second(1_000).burst(10).initial(0);
     let shared = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
     let other = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
@@ -49,7 +30,7 @@ async fn a_turn_that_comes_while_its_claim_is_dropped_stops_no_limiter() {
     let mut plain = pending(a.consume(1));
     let (b, other) = (AnyLimiter::from(b), AnyLimiter::from(other));
     let joint = pending(join([(&b, 1), (&other, 1)]));
-    clock.arm();
+    left.store(2, Relaxed);
     drop(joint);
     shared.tick();
     drop(assert_ready_ok!(plain.poll()));
@@ -74,8 +55,7 @@ fn forgotten_joint_claims_of_a_dropped_class_end() {
     assert_eq!((shared.snapshot().waiting_tasks, slow.snapshot().waiting_tasks), (100, 0));
     let _new = shared.class("new", Share::weight(1)).unwrap();
     for _ in 0..1_000 {
-        clock.advance(MS);
-        shared.tick();
+        tick_after(&clock, &shared, MS);
         slow.tick();
     }
     assert_eq!(plain.iter_mut().filter(|claim| claim.is_woken()).count(), 100);
@@ -124,16 +104,14 @@ fn what_was_set_aside_for_a_joint_claim_that_is_dropped_pays_a_debt_before_a_lat
     let mut earlier = shared.try_acquire(1).unwrap();
     let dropped = pending(join([(&a, 8), (&never, 1)]));
     // Four tokens are set aside, and the claim has its turn for the other four.
-    clock.advance(MS);
-    shared.tick();
+    tick_after(&clock, &shared, MS);
     earlier.settle(21);
     let joint = pending(join([(&b, 4), (&never, 0)]));
     assert_eq!(shared.snapshot().quotas[0].level, -20);
     drop(dropped);
     assert_eq!(shared.snapshot().quotas[0].level, -16);
     for _ in 0..20 {
-        clock.advance(MS);
-        shared.tick();
+        tick_after(&clock, &shared, MS);
         assert!(shared.try_acquire(1).is_err());
     }
     assert!(joint.is_woken());
@@ -150,8 +128,7 @@ fn what_was_set_aside_for_a_joint_claim_does_not_come_back_on_top_of_a_burst_tha
         let b = shared.class("b", Share::weight(1)).unwrap();
         let never = AnyLimiter::from(build(Quota::manual(1).initial(0)).build().unwrap());
         let dropped = pending(join([(&a, 8), (&never, 1)]));
-        clock.advance(4 * MS);
-        shared.tick();
+        tick_after(&clock, &shared, 4 * MS);
         // The claim has had its turn for the last four, which are there for others.
         for _ in 0..4 {
             if by_class { b.try_acquire(1).unwrap().forget() } else { shared.try_acquire(1).unwrap().forget() }
@@ -173,8 +150,7 @@ fn what_was_set_aside_for_a_plain_claim_that_is_dropped_goes_to_the_joint_claim_
     let b = AnyLimiter::from(b);
     let dropped = pending(a.consume(25));
     let joint = pending(join([(&b, 5), (&other, 1)]));
-    clock.advance(5 * MS);
-    shared.tick();
+    tick_after(&clock, &shared, 5 * MS);
     assert!(!joint.is_woken());
     drop(dropped);
     assert!(shared.try_acquire(10).is_err() && joint.is_woken());

@@ -1,11 +1,7 @@
 //! When joint claims are granted, and what they take.
 
 use super::{MS, costs, done, empty, full, limiter, pass, spent, tick};
-use crate::fixture::pending;
-use std::time::Duration;
-use tokio_test::assert_ready;
-use tokio_test::task::spawn;
-use tollgate::{Limiter, ManualClock, Quota, join};
+use crate::fixture::*;
 
 #[test]
 fn three_queues_and_thirty_two_grant_together() {
@@ -114,10 +110,10 @@ fn a_late_tick_costs_joint_claims_no_more_than_plain_ones() {
     let plain: Vec<_> = (0..10).map(|_| pending(a.consume(1))).collect();
     clock.advance(10 * MS);
     tick(&[&a]);
-    assert_eq!(plain.iter().filter(|claim| claim.is_woken()).count(), 10);
+    assert_eq!(woken(&plain), 10);
 
     let joint: Vec<_> = (0..10).map(|_| pending(join([(&a, 1), (&b, 1)]))).collect();
     clock.advance(10 * MS);
     tick(&[&a, &b]);
-    assert_eq!(joint.iter().filter(|claim| claim.is_woken()).count(), 10);
+    assert_eq!(woken(&joint), 10);
 }

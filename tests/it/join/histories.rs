@@ -3,10 +3,7 @@
 
 use super::oracle::{Oracle, QUEUES, Rule};
 use super::world::{World, build_ascending, order};
-use proptest::prelude::*;
-use std::collections::BTreeMap;
-use std::time::Duration;
-use tollgate::{Limiter, ManualClock};
+use crate::fixture::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -334,7 +331,7 @@ fn keep_the_bound(rules: [Rule; QUEUES], ops: &[Op]) -> Result<(), TestCaseError
             Op::Pass(span) => {
                 for _ in 0..span {
                     now += 1;
-                    clock.advance(Duration::from_nanos(1));
+                    clock.advance(NANO);
                     world.tick();
                     waits.note(&world, &claims, now);
                 }

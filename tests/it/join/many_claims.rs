@@ -1,13 +1,7 @@
 //! Large numbers: long chains of joint claims, and threads that race.
 
 use super::{MS, empty, limiter, spent, tick};
-use crate::fixture::pending;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::Duration;
-use tokio::time::timeout;
-use tollgate::{Clock, Limiter, ManualClock, Quota, join};
+use crate::fixture::*;
 
 const CLAIMS: usize = if cfg!(miri) { 40 } else { 10_000 };
 /// How long the test waits before it reports a hang. It bounds nothing else.
@@ -86,22 +80,6 @@ fn rush(limiters: &[Limiter; 2], number: u64, turns: usize, granted: impl Fn(usi
         }
     };
     runtime.block_on(async { timeout(LONG, coming_and_going).await.expect("a claim waits for ever") });
-}
-
-#[test]
-fn threads_with_opposite_argument_orders_and_caps_all_come_through() {
-    let build = || Limiter::builder().quota(Quota::per_second(1_000_000_000)).max_in_flight(2).build().unwrap();
-    let limiters = [build(), build()];
-    thread::scope(|scope| {
-        for number in 0..4 {
-            let limiters = &limiters;
-            scope.spawn(move || rush(limiters, number, many(1_000), |_| ()));
-        }
-    });
-    for limiter in &limiters {
-        let seen = limiter.snapshot();
-        assert_eq!((seen.waiting_tasks, seen.in_flight, limiter.deficiency()), (0, Some(0), 0));
-    }
 }
 
 #[test]

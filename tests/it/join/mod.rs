@@ -20,13 +20,7 @@ mod timeline;
 mod wakers;
 mod world;
 
-use std::fmt::Debug;
-use std::future::Future;
-use std::task::Poll;
-use std::time::Duration;
-
-use tokio_test::task::Spawn;
-use tollgate::{Join, Limiter, ManualClock, Quota};
+use crate::fixture::*;
 
 const MS: Duration = Duration::from_millis(1);
 

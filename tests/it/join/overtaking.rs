@@ -1,11 +1,7 @@
 //! Claims that pass a joint claim because its other limiter has no tokens for it yet: neither costs the other anything.
 
 use super::{MS, empty, full, holding, limiter, pass, spent, tick};
-use crate::fixture::pending;
-use std::fmt::Debug;
-use tokio_test::task::{Spawn, spawn};
-use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Consume, Join, Limiter, ManualClock, Quota, join};
+use crate::fixture::*;
 
 const SECOND: u32 = 1_000;
 
@@ -90,8 +86,7 @@ fn many_joint_claims_that_wait_cost_the_others_nothing() {
     others.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
     slow.replenish(1);
     pass(1, &clock, &[&fast]);
-    let granted = |claims: &[Spawn<Join<'_, 2>>]| claims.iter().filter(|claim| claim.is_woken()).count();
-    assert!(joint[0].is_woken() && granted(&joint) == 1, "in order, and with the next token");
+    assert!(joint[0].is_woken() && woken(&joint) == 1, "in order, and with the next token");
 }
 
 /// One slow limiter beside the common one delays only its own joint claims.
@@ -195,8 +190,7 @@ fn a_late_update_does_not_count_from_an_earlier_grant() {
     let younger = pending(join([(&fast, 12), (&other, 1)]));
     // Due at 14 ms and, behind the older joint claim, which is granted at 17 ms, at 20 ms.
     let plain = [2, 3].map(|cost| pending(fast.consume(cost)));
-    clock.advance(20 * MS);
-    slow.tick();
+    tick_after(&clock, &slow, 20 * MS);
     assert!(first.is_woken() && older.is_woken() && younger.is_woken());
     assert_eq!(plain.each_ref().map(|claim| claim.is_woken()), [true, true]);
 }

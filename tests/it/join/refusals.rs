@@ -1,12 +1,8 @@
 //! Refusals: they are typed, name the limiter, and take nothing.
 
 use super::{MS, costs, done, empty, full, limiter, pass, spent};
-use crate::fixture::{pending, too_late};
+use crate::fixture::*;
 use std::error::Error;
-use std::time::Duration;
-use tokio_test::assert_pending;
-use tokio_test::task::spawn;
-use tollgate::{Bound, ConsumeError, Denied, JoinError, Limiter, ManualClock, Quota, TryAcquireError, join, try_join};
 
 fn refusal<const N: usize>(claims: [(&Limiter, u64); N]) -> JoinError {
     done(&mut spawn(join(claims))).unwrap_err()

@@ -1,17 +1,9 @@
 //! On tokio's clock: which driver serves the queues, and that every claim is granted at the scheduled instant.
 
 use super::MS;
-use crate::fixture::pending;
+use crate::fixture::*;
 use futures::future::join_all;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
-use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::time::{Instant, sleep, timeout};
-use tokio_test::assert_pending;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Clock, Consume, ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
 
 const LONG: Duration = Duration::from_secs(3_600);
 /// The interval between two polls, in paused time.
@@ -25,6 +17,16 @@ fn every(milliseconds: u32) -> Limiter {
 /// A rate so low that no token comes while a test is set up in real time, on any machine.
 fn seldom() -> Limiter {
     every(10_000)
+}
+
+/// Returns when the claim is granted from the current runtime.
+async fn until_woken(claim: &Spawn<Consume<'_>>) {
+    let is_woken = async {
+        while !claim.is_woken() {
+            sleep(OFTEN).await;
+        }
+    };
+    timeout(LONG, is_woken).await.expect("its queues are served from this runtime");
 }
 
 fn paused() -> Runtime {
@@ -61,19 +63,23 @@ async fn plain_claims_pass_at_their_own_instants_around_a_joint_one() {
 }
 
 #[test]
-fn an_undriven_runtime_delays_no_claim_on_another() {
-    let (a, b) = (seldom(), seldom());
-    let idle = paused();
-    let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
-    idle.block_on(async { assert_pending!(stalled.poll()) });
-    paused().block_on(async {
-        for limiter in [&a, &b] {
-            let _grant =
-                timeout(LONG, limiter.consume(1)).await.expect("a claim behind the stalled claim is served").unwrap();
+fn an_undriven_or_ended_runtime_delays_no_claim_on_another() {
+    for ended in [false, true] {
+        let (a, b) = (seldom(), seldom());
+        let mut idle = Some(paused());
+        let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
+        idle.as_ref().unwrap().block_on(async { assert_pending!(stalled.poll()) });
+        if ended {
+            idle = None;
         }
-    });
-    drop(stalled);
-    drop(idle);
+        paused().block_on(async {
+            for limiter in [&a, &b] {
+                let claim = timeout(LONG, limiter.consume(1)).await;
+                drop(claim.expect("a claim behind the stalled claim is served").unwrap());
+            }
+        });
+        drop((stalled, idle));
+    }
 }
 
 #[test]
@@ -89,13 +95,7 @@ fn a_chain_of_claims_on_undriven_runtimes_delays_no_other_claim() {
     second.block_on(async { assert_pending!(tied.poll()) });
     driven.block_on(async {
         assert_pending!(behind.poll());
-        timeout(LONG, async {
-            while !behind.is_woken() {
-                sleep(OFTEN).await
-            }
-        })
-        .await
-        .expect("all three queues are served");
+        until_woken(&behind).await;
     });
     assert!(matches!(behind.poll(), Poll::Ready(Ok(_))));
 }
@@ -111,13 +111,7 @@ fn a_later_claim_connects_queues_for_earlier_waiters() {
     let mut behind = spawn(a.consume(1));
     driven.block_on(async {
         assert_pending!(behind.poll());
-        timeout(LONG, async {
-            while !behind.is_woken() {
-                sleep(OFTEN).await
-            }
-        })
-        .await
-        .expect("b is served from this runtime");
+        until_woken(&behind).await;
     });
     assert!(waiting.is_woken());
 }
@@ -131,16 +125,6 @@ fn a_claim_of_an_ended_runtime_serves_another_when_it_moves() {
     drop(gone);
     let _grants =
         paused().block_on(async { timeout(LONG, claim).await.expect("the claim has a driver here").unwrap() });
-}
-
-#[test]
-fn a_stalled_claim_of_an_ended_runtime_delays_no_other() {
-    let (a, b) = (seldom(), seldom());
-    let gone = paused();
-    let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
-    gone.block_on(async { assert_pending!(stalled.poll()) });
-    drop(gone);
-    paused().block_on(async { drop(timeout(LONG, a.consume(1)).await.expect("both queues are driven").unwrap()) });
 }
 
 #[test]
@@ -207,27 +191,7 @@ async fn a_queue_that_waited_for_another_clock_keeps_at_most_its_burst() {
     sleep(Duration::from_secs(1)).await;
     there.replenish(1);
     assert!(joint.is_woken());
-    assert_eq!(
-        behind.iter().filter(|claim| claim.is_woken()).count(),
-        4,
-        "a burst of 5, and one of them was the joint"
-    );
-}
-
-/// A clock moved by hand that reports that it moves by itself.
-#[derive(Clone, Debug, Default)]
-struct Leaping(Arc<AtomicU64>);
-
-impl Leaping {
-    fn leap(&self, milliseconds: u64) {
-        self.0.fetch_add(milliseconds, Ordering::Relaxed);
-    }
-}
-
-impl Clock for Leaping {
-    fn now(&self) -> Duration {
-        Duration::from_millis(self.0.load(Ordering::Relaxed))
-    }
+    assert_eq!(woken(&behind), 4, "a burst of 5, and one of them was the joint");
 }
 
 /// Due claims of one queue are delivered in batches, and a batch may be full when the other queue's driver is to be
@@ -235,22 +199,23 @@ impl Clock for Leaping {
 #[tokio::test(start_paused = true)]
 async fn the_driver_of_the_other_queue_is_woken_for_any_number_of_due_claims() {
     for due in 1..=if cfg!(miri) { 34 } else { 70 } {
-        let clock = Leaping::default();
+        let (nanos, clock) = shown(ClockFn::moving);
+        let leap = |millis: u64| nanos.fetch_add(millis * 1_000_000, Relaxed);
         let built = || {
             let quota = Quota::new(1, MS).burst(1).initial(0);
             Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
         };
         let quiet = built();
         let passes = pending(quiet.consume(1));
-        clock.leap(1);
+        leap(1);
         sleep(2 * MS).await;
         assert!(passes.is_woken(), "the driver now sleeps without an alarm");
         let busy = built();
         let _waiters: Vec<_> = (0..due).map(|_| pending(busy.consume(1))).collect();
         sleep(Duration::from_micros(1)).await;
-        clock.leap(due);
+        leap(due);
         let mut claim = pending(join([(&busy, 1), (&quiet, 2)]));
-        clock.leap(2);
+        leap(2);
         sleep(5 * MS).await;
         assert!(claim.is_woken(), "with {due} before it");
         assert!(claim.poll().is_ready());
@@ -277,7 +242,6 @@ async fn a_queue_that_is_behind_serves_what_is_due_before_it_looks_at_a_joint_cl
         } else {
             slow.tick();
         }
-        let woken = |waiters: &[Spawn<Consume<'_>>]| waiters.iter().filter(|claim| claim.is_woken()).count();
         drop(in_flight);
         sleep(79 * MS).await;
         assert_eq!((woken(&waiters), joint.is_woken()), (100, false));

@@ -1,11 +1,7 @@
 //! Claims by name over classes and limiters, and the instants at which they end.
 
 use super::{MS, limiter, tick};
-use std::future::Future;
-use std::pin::Pin;
-use std::task::Poll;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{AnyLimiter, Class, Limiter, ManualClock, Quota, Share, join};
+use crate::fixture::*;
 
 /// A limiter with classes, of 100 tokens per second with a burst of 10, empty at first.
 pub(crate) fn divided(clock: &ManualClock) -> Limiter {

@@ -1,34 +1,13 @@
 //! Wakers that panic, and wakers that call the limiters while their queues are being served.
 
 use super::{costs, empty, full, holding, limiter, pass, spent};
-use crate::fixture::pending;
-use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
-use std::time::Duration;
-use tollgate::{Limiter, ManualClock, Quota, join};
+use crate::fixture::*;
 
-/// Calls `act` with the number of earlier wake-ups.
-struct CountingWaker<F> {
-    wakes: AtomicUsize,
-    act: F,
-}
-
-impl<F: Fn(usize) + Send + Sync + 'static> CountingWaker<F> {
-    fn new(act: F) -> Arc<Self> {
-        Arc::new(Self { wakes: AtomicUsize::new(0), act })
-    }
-
-    fn wakes(&self) -> usize {
-        self.wakes.load(Ordering::Relaxed)
-    }
-}
-
-impl<F: Fn(usize) + Send + Sync + 'static> Wake for CountingWaker<F> {
-    fn wake(self: Arc<Self>) {
-        (self.act)(self.wakes.fetch_add(1, Ordering::Relaxed));
-    }
+/// A waker that calls `act` with the number of earlier wake-ups, and how many there were.
+fn counting(act: impl Fn(usize) + Send + Sync + 'static) -> (Waker, Arc<AtomicUsize>) {
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&wakes);
+    (waker(move || act(count.fetch_add(1, Relaxed))), wakes)
 }
 
 fn poll(claim: &mut (impl Future + Unpin), waker: &Waker) -> bool {
@@ -44,18 +23,17 @@ fn forever(limiter: Limiter) -> &'static Limiter {
 fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_queue() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
-    let (old, new) = (CountingWaker::new(|_| ()), CountingWaker::new(|_| ()));
+    let ((old, of_old), (new, of_new)) = (counting(|_| ()), counting(|_| ()));
     let mut claim = join([(&a, 1), (&b, 2)]);
-    assert!(!poll(&mut claim, &Waker::from(old.clone())));
-    assert!(!poll(&mut claim, &Waker::from(new.clone())));
+    assert!(!poll(&mut claim, &old) && !poll(&mut claim, &new));
     pass(1, &clock, &[&a, &b]);
-    assert_eq!(new.wakes(), 0, "being ready in one queue wakes no claim");
+    assert_eq!(of_new.load(Relaxed), 0, "being ready in one queue wakes no claim");
     pass(1, &clock, &[&a, &b]);
-    assert!((1..=2).contains(&new.wakes()));
-    assert_eq!(old.wakes(), 0);
-    let all = new.wakes();
+    assert!((1..=2).contains(&of_new.load(Relaxed)));
+    assert_eq!(of_old.load(Relaxed), 0);
+    let all = of_new.load(Relaxed);
     pass(2, &clock, &[&a, &b]);
-    assert_eq!(new.wakes(), all);
+    assert_eq!(of_new.load(Relaxed), all);
     assert!(poll(&mut claim, Waker::noop()));
 }
 
@@ -65,12 +43,12 @@ fn a_waker_may_poll_its_own_claim_and_take_the_grants() {
     let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
     let slot = claim.clone();
-    let eager = Waker::from(CountingWaker::new(move |_| {
+    let eager = waker(move || {
         let mut slot = slot.lock().unwrap();
         if slot.as_mut().is_some_and(|claim| poll(claim, Waker::noop())) {
             *slot = None;
         }
-    }));
+    });
     assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &eager));
     pass(1, &clock, &[a, b]);
     // The first queue wakes the claim before the second one is served. The second wake-up then goes to its latest
@@ -86,10 +64,10 @@ fn a_waker_may_drop_its_own_claim_between_the_two_queues() {
     let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
     let slot = claim.clone();
-    let fickle = Waker::from(CountingWaker::new(move |_| {
+    let fickle = waker(move || {
         let taken = slot.lock().unwrap().take(); // the lock is released before the drop, which may wake again
         drop(taken);
-    }));
+    });
     assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &fickle));
     let mut behind = pending(join([(b, 1), (a, 1)]));
     pass(1, &clock, &[a, b]);
@@ -105,7 +83,7 @@ fn a_waker_may_close_pause_and_claim_again() {
     let (a, b) = (forever(empty(&clock, 5)), forever(full(&clock, 50)));
     let again = Arc::new(Mutex::new(Vec::new()));
     let claims = again.clone();
-    let busy = Waker::from(CountingWaker::new(move |wakes| {
+    let (busy, _) = counting(move |wakes| {
         b.pause_for(super::MS * 2);
         let mut claim = join([(b, 1), (a, 1)]);
         assert!(!poll(&mut claim, Waker::noop()));
@@ -113,7 +91,7 @@ fn a_waker_may_close_pause_and_claim_again() {
         if wakes == 1 {
             a.close();
         }
-    }));
+    });
     let mut claim = join([(a, 1), (b, 1)]);
     assert!(!poll(&mut claim, &busy));
     pass(1, &clock, &[a, b]);
@@ -126,25 +104,21 @@ fn a_waker_may_close_pause_and_claim_again() {
 
 /// Another caller read the clock a second ago and was delayed. It serves the second queue now, after an event in the
 /// first queue and before the second queue hears of it.
-fn passes_behind(happens: impl Fn(&Limiter)) -> usize {
+#[test]
+fn a_tick_with_an_old_clock_reading_grants_no_earlier_than_the_commit() {
     let clock = ManualClock::new();
     let (a, b) = (forever(limiter(&clock, Quota::manual(1).initial(0))), forever(holding(&clock, 5)));
     let time = clock.clone();
-    let held_up = Waker::from(CountingWaker::new(move |_| {
-        time.step_back(Duration::from_secs(1));
+    let held_up = waker(move || {
+        time.step_back(SECOND);
         b.tick();
-        time.advance(Duration::from_secs(1));
-    }));
+        time.advance(SECOND);
+    });
     let mut joint = join([(a, 1), (b, 1)]);
     assert!(!poll(&mut joint, &held_up));
     let behind: Vec<_> = (0..100).map(|_| pending(b.consume(1))).collect();
-    clock.advance(Duration::from_secs(1));
-    happens(a);
+    clock.advance(SECOND);
+    a.replenish(1);
     b.tick();
-    behind.iter().filter(|claim| claim.is_woken()).count()
-}
-
-#[test]
-fn a_tick_with_an_old_clock_reading_grants_no_earlier_than_the_commit() {
-    assert_eq!(passes_behind(|a| a.replenish(1)), 4, "a burst of 5, of which the joint claim has 1");
+    assert_eq!(woken(&behind), 4, "a burst of 5, of which the joint claim has 1");
 }

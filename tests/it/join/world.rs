@@ -1,12 +1,7 @@
 //! Three limiters, their claims, and the grants of the callers.
 
 use super::oracle::{QUEUES, Rule};
-use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Consume, Grant, Join, Limiter, ManualClock, Quota, join, try_join};
+use crate::fixture::*;
 
 pub(crate) fn build(rule: Rule, clock: &ManualClock) -> Limiter {
     let quota = Quota::new(rule.amount, Duration::from_nanos(rule.period)).burst(rule.burst).initial(rule.initial);
