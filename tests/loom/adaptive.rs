@@ -1,6 +1,6 @@
 //! Feedback of an adaptive limiter against feedback and reconfiguration by other threads.
 
-use crate::{build, explore};
+use crate::{build, ends, explore};
 use std::time::Duration;
 use tollgate::{Adaptive, Limiter, Quota};
 
@@ -16,8 +16,7 @@ fn feedback_against_feedback_applies_the_latest_rate() {
         let (grows, falls) = (adaptive.attempt(100, true), adaptive.attempt(1, true));
         let up = race.actor(move || grows.succeeded());
         let down = race.actor(move || falls.throttled(None));
-        up.join().unwrap();
-        down.join().unwrap();
+        ends(up, down);
         let seen = adaptive.snapshot();
         assert_eq!(limiter.snapshot().quotas[0].quota, seen.rate);
         assert_eq!((seen.accepted, seen.refused, seen.falls + seen.probes_refused), (1, 1, 1));
@@ -35,13 +34,11 @@ fn refusals_of_one_event_against_a_pause() {
         let attempts = [adaptive.attempt(1, true), adaptive.attempt(1, true)];
         let [one, other] = attempts;
         let first = race.actor(move || one.throttled(Duration::from_secs(2)));
-        let operator = limiter.clone();
-        let second = race.actor(move || {
+        let second = race.on(&limiter, move |limiter| {
             other.throttled(None);
-            operator.pause_for(Duration::from_secs(1));
+            limiter.pause_for(Duration::from_secs(1));
         });
-        first.join().unwrap();
-        second.join().unwrap();
+        ends(first, second);
         let seen = adaptive.snapshot();
         assert_eq!((seen.falls, seen.refused), (1, 2));
         let limiter = limiter.snapshot();

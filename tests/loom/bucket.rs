@@ -34,10 +34,8 @@ fn two_replenishes_do_not_overshoot() {
 fn grab_against_replenish() {
     explore(|race| {
         let bucket = Arc::new(Bucket::new(Quota::per_second(1).burst(2), Duration::ZERO).unwrap());
-        let other = bucket.clone();
-        let grab = race.actor(move || other.deficiency(other.grab(2)));
-        let other = bucket.clone();
-        let replenish = race.actor(move || other.replenish(SECOND));
+        let grab = race.on(&bucket, |bucket| bucket.deficiency(bucket.grab(2)));
+        let replenish = race.on(&bucket, |bucket| bucket.replenish(SECOND));
         assert_eq!(grab.join().unwrap(), 0, "the bucket was full");
         replenish.join().unwrap();
         bucket.replenish(SECOND);
@@ -61,10 +59,9 @@ fn release_against_replenish() {
             work.store(1, Relaxed);
             other.release(1);
         });
-        let other = bucket.clone();
-        let replenish = race.actor(move || {
-            other.replenish(Duration::ZERO);
-            (other.deficiency(second) == 0).then(|| seen.load(Relaxed))
+        let replenish = race.on(&bucket, move |bucket| {
+            bucket.replenish(Duration::ZERO);
+            (bucket.deficiency(second) == 0).then(|| seen.load(Relaxed))
         });
         release.join().unwrap();
         assert_ne!(replenish.join().unwrap(), Some(0), "the claim passed and the work was not visible");
@@ -82,12 +79,10 @@ fn a_grab_across_the_ceiling_against_replenish() {
     explore(|race| {
         let bucket = Arc::new(Bucket::capped(Quota::per_second(1).burst(4), 2, Duration::ZERO).unwrap());
         assert_eq!(bucket.deficiency(bucket.grab(1)), 0);
-        let other = bucket.clone();
-        let grab = race.actor(move || other.deficiency(other.grab(2)));
-        let other = bucket.clone();
-        let replenish = race.actor(move || {
-            other.replenish(Duration::ZERO);
-            other.replenish(SECOND * 9);
+        let grab = race.on(&bucket, |bucket| bucket.deficiency(bucket.grab(2)));
+        let replenish = race.on(&bucket, move |bucket| {
+            bucket.replenish(Duration::ZERO);
+            bucket.replenish(SECOND * 9);
         });
         assert_eq!(grab.join().unwrap(), 1, "one more may be in flight");
         replenish.join().unwrap();

@@ -1,11 +1,10 @@
 //! Changes of the quota, pauses and closing, against claims without the lock and against waiters.
 
-use crate::{SECOND, build, drain, empty, explore, is_served, try_keep, waiting};
+use crate::{SECOND, build, drain, empty, ends, enters, explore, is_served, timed, try_keep, waiting};
 use loom::sync::atomic::{AtomicU64, Ordering::AcqRel};
 use std::sync::Arc;
 use std::task::Poll;
-use tokio_test::task;
-use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
+use tollgate::{ConsumeError, Limiter, Quota};
 
 /// Four tokens, all published.
 fn published() -> Limiter {
@@ -21,10 +20,8 @@ fn published() -> Limiter {
 fn set_quota_against_a_claim_without_the_lock() {
     explore(|race| {
         let limiter = published();
-        let other = limiter.clone();
-        let claim = race.actor(move || try_keep(&other, 1));
-        let other = limiter.clone();
-        let change = race.actor(move || other.set_quota(0, Quota::per_second(1).burst(4)).unwrap());
+        let claim = race.on(&limiter, |limiter| try_keep(limiter, 1));
+        let change = race.on(&limiter, |limiter| limiter.set_quota(0, Quota::per_second(1).burst(4)).unwrap());
         assert!(claim.join().unwrap(), "there were enough tokens, before and after");
         change.join().unwrap();
         assert_eq!(drain(&limiter), 3);
@@ -38,14 +35,12 @@ fn set_quota_against_a_claim_without_the_lock() {
 fn a_smaller_burst_against_a_claim_without_the_lock() {
     explore(|race| {
         let limiter = published();
-        let other = limiter.clone();
-        let claim = race.actor(move || try_keep(&other, 1));
-        let other = limiter.clone();
-        let change = race.actor(move || {
-            other.set_quota(0, Quota::per_second(1)).unwrap();
-            drain(&other)
+        let claim = race.on(&limiter, |limiter| try_keep(limiter, 1));
+        let change = race.on(&limiter, move |limiter| {
+            limiter.set_quota(0, Quota::per_second(1)).unwrap();
+            drain(limiter)
         });
-        let (claimed, after) = (claim.join().unwrap(), change.join().unwrap());
+        let (claimed, after) = ends(claim, change);
         assert!(after <= 1, "{after} granted at once from a burst of 1");
         assert!(claimed || after == 1, "the one token was lost");
         assert_eq!(limiter.available(), 0);
@@ -95,15 +90,9 @@ fn no_claim_passes_after(stop: fn(&Limiter)) {
 fn close_against_enqueue() {
     explore(|race| {
         let limiter = empty(1);
-        let mut claim = task::spawn(limiter.clone().consume_owned(1));
-        let enter = race.actor(move || {
-            let answered = claim.poll().map(|answer| answer.is_ok());
-            (answered, claim)
-        });
-        let other = limiter.clone();
-        let close = race.actor(move || other.close());
-        let (answered, mut claim) = enter.join().unwrap();
-        close.join().unwrap();
+        let enter = enters(race, &limiter, 1);
+        let close = race.on(&limiter, Limiter::close);
+        let ((answered, mut claim), ()) = ends(enter, close);
         let closed = match answered {
             Poll::Ready(granted) => !granted,
             Poll::Pending => claim.is_woken() && matches!(claim.poll(), Poll::Ready(Err(ConsumeError::Closed))),
@@ -120,12 +109,9 @@ fn close_against_grant() {
     explore(|race| {
         let limiter = empty(1);
         let mut waiter = waiting(&limiter, 1);
-        let other = limiter.clone();
-        let grant = race.actor(move || other.replenish(1));
-        let other = limiter.clone();
-        let close = race.actor(move || other.close());
-        grant.join().unwrap();
-        close.join().unwrap();
+        let grant = race.on(&limiter, |limiter| limiter.replenish(1));
+        let close = race.on(&limiter, Limiter::close);
+        ends(grant, close);
         assert!(waiter.is_woken());
         let granted = is_served(&mut waiter);
         assert_eq!(limiter.snapshot().granted, u64::from(granted));
@@ -139,19 +125,14 @@ fn close_against_grant() {
 #[test]
 fn a_pause_against_grant() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let quota = Quota::manual(1).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = timed(Limiter::builder().quota(Quota::manual(1).initial(0)));
         let mut waiter = waiting(&limiter, 1);
-        let other = limiter.clone();
-        let grant = race.actor(move || other.replenish(1));
-        let other = limiter.clone();
-        let pause = race.actor(move || {
-            other.pause_for(SECOND);
-            other.snapshot().granted == 1
+        let grant = race.on(&limiter, |limiter| limiter.replenish(1));
+        let pause = race.on(&limiter, move |limiter| {
+            limiter.pause_for(SECOND);
+            limiter.snapshot().granted == 1
         });
-        grant.join().unwrap();
-        let before = pause.join().unwrap();
+        let ((), before) = ends(grant, pause);
         assert_eq!(is_served(&mut waiter), before, "passed during the pause");
         clock.advance(SECOND);
         limiter.tick();
@@ -165,16 +146,12 @@ fn a_pause_against_grant() {
 #[test]
 fn the_end_of_a_pause_against_grant() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let limiter = Limiter::builder().quota(Quota::manual(1).initial(0)).clock(clock.clone()).build().unwrap();
+        let limiter = empty(1);
         limiter.pause_for(SECOND);
         let mut waiter = waiting(&limiter, 1);
-        let other = limiter.clone();
-        let grant = race.actor(move || other.replenish(1));
-        let other = limiter.clone();
-        let resume = race.actor(move || other.resume());
-        grant.join().unwrap();
-        resume.join().unwrap();
+        let grant = race.on(&limiter, |limiter| limiter.replenish(1));
+        let resume = race.on(&limiter, Limiter::resume);
+        ends(grant, resume);
         assert!(is_served(&mut waiter), "the token is there, and no pause");
     });
 }

@@ -1,26 +1,26 @@
 //! Classes: claims of several queues against one service, and changes against claims.
 
-use crate::{build, drain, explore};
+use crate::{build, drain, ends, explore};
 use std::task::Poll;
 use tokio_test::task::{self, Spawn};
 use tollgate::{Class, ConsumeOwned, Limiter, Quota, Share};
 
-fn divided(capacity: u64) -> Limiter {
+pub(crate) fn divided(capacity: u64) -> Limiter {
     build(Limiter::builder().quota(Quota::manual(capacity).initial(0)).classes())
 }
 
-fn class(limiter: &Limiter, name: &str) -> Class {
+pub(crate) fn class(limiter: &Limiter, name: &str) -> Class {
     limiter.class(name, Share::weight(1)).unwrap()
 }
 
-fn waiting(class: &Class, cost: u64) -> Spawn<ConsumeOwned<Class>> {
+pub(crate) fn waiting(class: &Class, cost: u64) -> Spawn<ConsumeOwned<Class>> {
     let mut waiting = task::spawn(class.clone().consume_owned(cost));
     assert!(waiting.poll().is_pending());
     waiting
 }
 
 /// Granted by now, whether the caller knows or was woken for it.
-fn is_served(waiting: &mut Spawn<ConsumeOwned<Class>>) -> bool {
+pub(crate) fn is_served(waiting: &mut Spawn<ConsumeOwned<Class>>) -> bool {
     waiting.is_woken() && matches!(waiting.poll(), Poll::Ready(Ok(_)))
 }
 
@@ -39,10 +39,8 @@ fn arrival_in_two_classes_against_service() {
             let granted = matches!(second.poll(), Poll::Ready(Ok(_)));
             (granted, second)
         });
-        let other = limiter.clone();
-        let serve = race.actor(move || other.replenish(3));
-        let (granted, mut second) = arrive.join().unwrap();
-        serve.join().unwrap();
+        let serve = race.on(&limiter, |limiter| limiter.replenish(3));
+        let ((granted, mut second), ()) = ends(arrive, serve);
         assert!(first.iter_mut().all(is_served), "their tokens are there");
         assert!(granted || is_served(&mut second), "its token is there");
         assert_eq!(drain(&limiter), 0);
@@ -60,10 +58,8 @@ fn cancel_of_the_claim_in_service_against_service() {
         let (a, b) = (class(&limiter, "a"), class(&limiter, "b"));
         let (in_service, mut behind) = (waiting(&a, 2), waiting(&b, 1));
         let cancel = race.actor(move || drop(in_service));
-        let other = limiter.clone();
-        let serve = race.actor(move || other.replenish(1));
-        cancel.join().unwrap();
-        serve.join().unwrap();
+        let serve = race.on(&limiter, |limiter| limiter.replenish(1));
+        ends(cancel, serve);
         assert!(is_served(&mut behind), "its token is there");
         assert_eq!(drain(&limiter), 0);
     });
@@ -80,10 +76,8 @@ fn removal_with_waiters_against_service() {
         let (a, b) = (class(&limiter, "a"), class(&limiter, "b"));
         let (mut removed, mut behind) = (waiting(&a, 1), waiting(&b, 2));
         let remove = race.actor(move || a.remove());
-        let other = limiter.clone();
-        let serve = race.actor(move || other.replenish(2));
-        remove.join().unwrap();
-        serve.join().unwrap();
+        let serve = race.on(&limiter, |limiter| limiter.replenish(2));
+        ends(remove, serve);
         assert!(removed.is_woken(), "granted or turned away");
         if matches!(removed.poll(), Poll::Ready(Ok(_))) {
             assert!(!is_served(&mut behind));
@@ -105,15 +99,13 @@ fn removal_in_steps_against_a_new_class() {
         let outer = class(&limiter, "outer");
         let inner = outer.class("inner", Share::weight(1)).unwrap();
         let mut removed = waiting(&inner, 1);
-        let other = outer.clone();
-        let remove = race.actor(move || other.remove());
+        let remove = race.on(&outer, Class::remove);
         let add = race.actor(move || {
             let added = outer.class("added", Share::weight(1)).ok()?;
             let mut claim = task::spawn(added.consume_owned(1));
             claim.poll().is_pending().then_some(claim)
         });
-        remove.join().unwrap();
-        let mut entered = add.join().unwrap();
+        let ((), mut entered) = ends(remove, add);
         for claim in [&mut removed].into_iter().chain(entered.as_mut()) {
             assert!(claim.is_woken() && matches!(claim.poll(), Poll::Ready(Err(_))), "turned away");
         }
@@ -139,8 +131,7 @@ fn ceiling_lifted_against_arrival() {
             (granted, claim)
         });
         let lift = race.actor(move || a.set_share(Share::weight(1)).unwrap());
-        let (granted, mut claim) = arrive.join().unwrap();
-        lift.join().unwrap();
+        let ((granted, mut claim), ()) = ends(arrive, lift);
         assert!(granted || is_served(&mut claim), "nothing holds it back");
         assert_eq!(drain(&limiter), 0);
     });

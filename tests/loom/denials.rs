@@ -1,6 +1,6 @@
 //! The published denial, which is repeated without the lock.
 
-use crate::{SECOND, build, drain, empty, explore, explore_bounded, taken, try_keep};
+use crate::{SECOND, build, drain, empty, ends, explore, explore_bounded, taken, try_keep};
 use loom::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::Arc;
 use tollgate::{Limiter, ManualClock, Quota, TryAcquireError};
@@ -15,14 +15,12 @@ fn a_denial_against_a_replenish() {
         assert!(!try_keep(&limiter, 1), "the setup must cause a denial");
         let (one, other) = (limiter.clone(), limiter.clone());
         let done = Arc::new(AtomicBool::new(false));
-        let set_done = done.clone();
-        let replenish = race.actor(move || {
+        let replenish = race.on(&done, move |done| {
             one.replenish(1);
-            set_done.store(true, Release);
+            done.store(true, Release);
         });
         let claim = race.actor(move || (done.load(Acquire), try_keep(&other, 1)));
-        replenish.join().unwrap();
-        let (was_done, granted) = claim.join().unwrap();
+        let ((), (was_done, granted)) = ends(replenish, claim);
         assert!(granted || !was_done, "denied by an outdated denial");
         assert_eq!(u64::from(granted) + drain(&limiter), 1);
     });
@@ -38,15 +36,12 @@ fn a_denial_against_a_drop() {
         let grant = taken(&limiter, 1);
         assert!(!try_keep(&limiter, 1), "the setup must cause a denial");
         let done = Arc::new(AtomicBool::new(false));
-        let set_done = done.clone();
-        let release = race.actor(move || {
+        let release = race.on(&done, move |done| {
             drop(grant);
-            set_done.store(true, Release);
+            done.store(true, Release);
         });
-        let other = limiter.clone();
-        let claim = race.actor(move || (done.load(Acquire), try_keep(&other, 1)));
-        release.join().unwrap();
-        let (was_done, granted) = claim.join().unwrap();
+        let claim = race.on(&limiter, move |limiter| (done.load(Acquire), try_keep(limiter, 1)));
+        let ((), (was_done, granted)) = ends(release, claim);
         assert!(granted || !was_done, "denied by an outdated denial");
     });
 }
@@ -63,12 +58,11 @@ fn a_denial_against_the_next() {
         let quota = Quota::per_second(1).burst(4).initial(1);
         let limiter = Limiter::builder().quota(quota).clock(ManualClock::new()).build().unwrap();
         assert_eq!(denied(&limiter), (1, 1));
-        let (one, other) = (limiter.clone(), limiter.clone());
-        let next = race.actor(move || {
-            assert!(try_keep(&one, 1));
-            denied(&one)
+        let next = race.on(&limiter, |limiter| {
+            assert!(try_keep(limiter, 1));
+            denied(limiter)
         });
-        let again = race.actor(move || denied(&other));
+        let again = race.on(&limiter, |limiter| denied(limiter));
         assert_eq!(next.join().unwrap(), (0, 2));
         let answer = again.join().unwrap();
         assert!(answer == (1, 1) || answer == (0, 2), "torn: {answer:?}");

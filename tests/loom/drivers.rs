@@ -3,16 +3,38 @@
 //! Only the driver's own thread enters the runtime, and only while it polls: loom runs all its threads on one thread of
 //! the operating system, which stores the context of the runtime.
 
-use crate::{SECOND, explore, is_served, taken, waiting};
+use crate::{Race, SECOND, build, ends, explore, is_served, taken, timed, waiting};
+use loom::thread::JoinHandle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::runtime::{self, Runtime};
-use tokio_test::task;
-use tollgate::{Clock, Limiter, ManualClock, Quota};
+use tokio_test::task::{self, Spawn};
+use tollgate::{Builder, Clock, Limiter, Quota, Replenisher};
 
 fn paused_runtime() -> Runtime {
     runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+/// Polls drivers that have nothing to do yet.
+fn go_to_sleep<const N: usize>(runtime: &Runtime, drivers: [&mut Spawn<Replenisher>; N]) {
+    let _inside = runtime.enter();
+    drivers.into_iter().for_each(|driver| assert!(driver.poll().is_pending()));
+}
+
+/// An actor with a driver that has nothing to do yet.
+fn goes_to_sleep(race: &Race, runtime: &Runtime, mut driver: Spawn<Replenisher>) -> JoinHandle<Spawn<Replenisher>> {
+    let handle = runtime.handle().clone();
+    race.actor(move || {
+        let _inside = handle.enter();
+        assert!(driver.poll().is_pending());
+        driver
+    })
+}
+
+/// Polls a driver if it was woken.
+fn runs(driver: &mut Spawn<Replenisher>) {
+    assert!(!driver.is_woken() || driver.poll().is_pending());
 }
 
 /// The first waiter enters while the driver, which found none, goes to sleep: the driver is woken, or has set its
@@ -22,22 +44,13 @@ fn paused_runtime() -> Runtime {
 #[test]
 fn enqueue_against_a_driver_going_to_sleep() {
     explore(|race| {
-        let (runtime, clock) = (paused_runtime(), ManualClock::new());
-        let quota = Quota::per_second(1).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-        let (mut driver, handle) = (task::spawn(limiter.replenisher()), runtime.handle().clone());
-        let sleep = race.actor(move || {
-            let _inside = handle.enter();
-            assert!(driver.poll().is_pending());
-            driver
-        });
-        let other = limiter.clone();
-        let enter = race.actor(move || waiting(&other, 1));
-        let (mut driver, mut waiter) = (sleep.join().unwrap(), enter.join().unwrap());
+        let (runtime, (limiter, clock)) =
+            (paused_runtime(), timed(Limiter::builder().quota(Quota::per_second(1).initial(0))));
+        let sleep = goes_to_sleep(race, &runtime, task::spawn(limiter.replenisher()));
+        let enter = race.on(&limiter, |limiter| waiting(limiter, 1));
+        let (mut driver, mut waiter) = ends(sleep, enter);
         let _inside = runtime.handle().enter();
-        if driver.is_woken() {
-            assert!(driver.poll().is_pending());
-        }
+        runs(&mut driver);
         clock.advance(SECOND);
         runtime.block_on(tokio::time::advance(SECOND));
         assert!(driver.is_woken(), "the driver sleeps while a claim is due");
@@ -55,23 +68,16 @@ fn the_end_of_the_lead_against_a_new_front() {
     /// The time of a token: half of the time that a backup sleeps longer than the lead.
     const TOKEN: Duration = Duration::from_millis(5);
     explore(|race| {
-        let (runtime, clock) = (paused_runtime(), ManualClock::new());
-        let quota = Quota::per_second(200).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (runtime, (limiter, clock)) =
+            (paused_runtime(), timed(Limiter::builder().quota(Quota::per_second(200).initial(0))));
         let (front, mut next) = (waiting(&limiter, 2), waiting(&limiter, 1));
         let (mut lead, mut backup) = (task::spawn(limiter.replenisher()), task::spawn(limiter.replenisher()));
-        runtime.block_on(async {
-            assert!(lead.poll().is_pending());
-            assert!(backup.poll().is_pending());
-        });
+        go_to_sleep(&runtime, [&mut lead, &mut backup]);
         let end = race.actor(move || drop(lead));
         let leave = race.actor(move || drop(front));
-        end.join().unwrap();
-        leave.join().unwrap();
+        ends(end, leave);
         let _inside = runtime.handle().enter();
-        if backup.is_woken() {
-            assert!(backup.poll().is_pending());
-        }
+        runs(&mut backup);
         clock.advance(TOKEN);
         runtime.block_on(tokio::time::advance(TOKEN));
         assert!(backup.is_woken(), "the backup sleeps while the waiter is due");
@@ -86,15 +92,14 @@ fn the_end_of_the_lead_against_a_new_front() {
 #[test]
 fn the_last_drop_against_a_driver_going_to_sleep() {
     explore(|race| {
-        let limiter = Limiter::builder().quota(Quota::manual(1)).clock(ManualClock::new()).build().unwrap();
+        let limiter = build(Limiter::builder().quota(Quota::manual(1)));
         let mut driver = task::spawn(limiter.replenisher());
         let sleep = race.actor(move || {
             let ended = driver.poll().is_ready();
             (driver, ended)
         });
         let end = race.actor(move || drop(limiter));
-        let (mut driver, ended) = sleep.join().unwrap();
-        end.join().unwrap();
+        let ((mut driver, ended), ()) = ends(sleep, end);
         assert!(ended || (driver.is_woken() && driver.poll().is_ready()), "the driver outlives its limiter");
     });
 }
@@ -125,15 +130,10 @@ fn a_batch_is_served_against_a_driver_going_to_sleep() {
             assert!(driver.poll().is_pending());
             driver
         });
-        let other = limiter.clone();
-        let serve = race.actor(move || other.replenish(3));
-        let mut driver = sleep.join().unwrap();
-        serve.join().unwrap();
-        if driver.is_woken() {
-            assert!(driver.poll().is_pending());
-        }
-        let served: Vec<_> = waiters.iter_mut().map(is_served).collect();
-        assert_eq!(served, [true; 3], "more claims are due, and are not served");
+        let serve = race.on(&limiter, |limiter| limiter.replenish(3));
+        let (mut driver, ()) = ends(sleep, serve);
+        runs(&mut driver);
+        assert!(waiters.iter_mut().all(is_served), "more claims are due, and are not served");
     });
 }
 
@@ -147,6 +147,11 @@ impl Clock for Wall {
     }
 }
 
+fn on_a_wall(builder: Builder) -> (Limiter, Wall) {
+    let wall = Wall::default();
+    (builder.clock(wall.clone()).build().unwrap(), wall)
+}
+
 /// The clock has jumped, and more waiters are due than a batch holds, long before the timer of any driver fires. A
 /// caller hands the queue over while the lead ends: the backup serves the rest.
 ///
@@ -155,31 +160,19 @@ impl Clock for Wall {
 #[test]
 fn a_queue_is_handed_over_against_the_end_of_the_lead() {
     explore(|race| {
-        let (runtime, wall) = (paused_runtime(), Wall::default());
-        let quota = Quota::per_second(1).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(wall.clone()).build().unwrap();
+        let (runtime, (limiter, wall)) =
+            (paused_runtime(), on_a_wall(Limiter::builder().quota(Quota::per_second(1).initial(0))));
         let (mut lead, mut backup) = (task::spawn(limiter.replenisher()), task::spawn(limiter.replenisher()));
-        runtime.block_on(async {
-            assert!(lead.poll().is_pending());
-            assert!(backup.poll().is_pending());
-        });
+        go_to_sleep(&runtime, [&mut lead, &mut backup]);
         let mut queue: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
-        runtime.block_on(async {
-            assert!(lead.poll().is_pending());
-            assert!(backup.poll().is_pending());
-        });
+        go_to_sleep(&runtime, [&mut lead, &mut backup]);
         wall.0.store(3, SeqCst);
         let end = race.actor(move || drop(lead));
-        let other = limiter.clone();
-        let tick = race.actor(move || other.tick());
-        end.join().unwrap();
-        tick.join().unwrap();
+        let tick = race.on(&limiter, Limiter::tick);
+        ends(end, tick);
         let _inside = runtime.handle().enter();
-        if backup.is_woken() {
-            assert!(backup.poll().is_pending());
-        }
-        let served: Vec<_> = queue.iter_mut().map(is_served).collect();
-        assert_eq!(served, [true; 3], "more claims are due, and no driver serves them");
+        runs(&mut backup);
+        assert!(queue.iter_mut().all(is_served), "more claims are due, and no driver serves them");
     });
 }
 
@@ -189,31 +182,20 @@ fn a_queue_is_handed_over_against_the_end_of_the_lead() {
 #[test]
 fn a_queue_is_handed_over_after_a_jump_against_a_driver_going_to_sleep() {
     explore(|race| {
-        let (runtime, wall) = (paused_runtime(), Wall::default());
-        let quota = Quota::per_second(1).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(wall.clone()).build().unwrap();
+        let (runtime, (limiter, wall)) =
+            (paused_runtime(), on_a_wall(Limiter::builder().quota(Quota::per_second(1).initial(0))));
         let mut driver = task::spawn(limiter.replenisher());
-        runtime.block_on(async { assert!(driver.poll().is_pending()) });
+        go_to_sleep(&runtime, [&mut driver]);
         let mut queue: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
-        let handle = runtime.handle().clone();
-        let sleep = race.actor(move || {
-            let _inside = handle.enter();
-            assert!(driver.poll().is_pending());
-            driver
-        });
-        let other = limiter.clone();
-        let tick = race.actor(move || {
+        let sleep = goes_to_sleep(race, &runtime, driver);
+        let tick = race.on(&limiter, move |limiter| {
             wall.0.store(3, SeqCst);
-            other.tick();
+            limiter.tick();
         });
-        let mut driver = sleep.join().unwrap();
-        tick.join().unwrap();
+        let (mut driver, ()) = ends(sleep, tick);
         let _inside = runtime.handle().enter();
-        if driver.is_woken() {
-            assert!(driver.poll().is_pending());
-        }
-        let served: Vec<_> = queue.iter_mut().map(is_served).collect();
-        assert_eq!(served, [true; 3], "more claims are due, and no driver serves them");
+        runs(&mut driver);
+        assert!(queue.iter_mut().all(is_served), "more claims are due, and no driver serves them");
     });
 }
 
@@ -225,33 +207,23 @@ fn a_queue_is_handed_over_after_a_jump_against_a_driver_going_to_sleep() {
 #[test]
 fn a_refund_to_a_queue_that_is_behind_against_its_driver() {
     explore(|race| {
-        let (runtime, wall) = (paused_runtime(), Wall::default());
-        let quota = Quota::per_second(1).burst(2).initial(1);
-        let limiter = Limiter::builder().quota(quota).max_in_flight(9).clock(wall.clone()).build().unwrap();
+        let builder = Limiter::builder().quota(Quota::per_second(1).burst(2).initial(1)).max_in_flight(9);
+        let (runtime, (limiter, wall)) = (paused_runtime(), on_a_wall(builder));
         let mut driver = task::spawn(limiter.replenisher());
-        runtime.block_on(async { assert!(driver.poll().is_pending()) });
+        go_to_sleep(&runtime, [&mut driver]);
         let mut grant = taken(&limiter, 1);
         let mut queue: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
-        runtime.block_on(async { assert!(driver.poll().is_pending()) });
+        go_to_sleep(&runtime, [&mut driver]);
         wall.0.store(3, SeqCst);
-        let handle = runtime.handle().clone();
-        let serve = race.actor(move || {
-            let _inside = handle.enter();
-            assert!(driver.poll().is_pending());
-            driver
-        });
+        let serve = goes_to_sleep(race, &runtime, driver);
         let refund = race.actor(move || {
             grant.settle(0);
             grant
         });
-        let mut driver = serve.join().unwrap();
-        let _grant = refund.join().unwrap();
+        let (mut driver, _grant) = ends(serve, refund);
         let _inside = runtime.handle().enter();
-        if driver.is_woken() {
-            assert!(driver.poll().is_pending());
-        }
-        let served: Vec<_> = queue.iter_mut().map(is_served).collect();
-        assert_eq!(served, [true; 3], "more claims are due, and no driver serves them");
+        runs(&mut driver);
+        assert!(queue.iter_mut().all(is_served), "more claims are due, and no driver serves them");
         assert_eq!((limiter.available(), limiter.snapshot().in_flight), (1, Some(3)));
     });
 }

@@ -12,10 +12,8 @@ fn a_dry_run_begins_against_a_claim_without_the_lock() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::per_second(4)).stride(4));
         limiter.tick();
-        let other = limiter.clone();
-        let claim = race.actor(move || try_keep(&other, 1));
-        let other = limiter.clone();
-        let switch = race.actor(move || other.set_dry_run(0, true).unwrap());
+        let claim = race.on(&limiter, |limiter| try_keep(limiter, 1));
+        let switch = race.on(&limiter, |limiter| limiter.set_dry_run(0, true).unwrap());
         assert!(claim.join().unwrap(), "there were enough tokens, before and after");
         switch.join().unwrap();
         assert_eq!(limiter.available(), 3);
@@ -31,10 +29,8 @@ fn a_dry_run_begins_against_a_claim_without_the_lock() {
 fn a_dry_run_ends_against_a_claim() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::per_second(4)).dry_run());
-        let other = limiter.clone();
-        let claim = race.actor(move || try_keep(&other, 1));
-        let other = limiter.clone();
-        let switch = race.actor(move || other.set_dry_run(0, false).unwrap());
+        let claim = race.on(&limiter, |limiter| try_keep(limiter, 1));
+        let switch = race.on(&limiter, |limiter| limiter.set_dry_run(0, false).unwrap());
         assert!(claim.join().unwrap(), "there were enough tokens, before and after");
         switch.join().unwrap();
         assert_eq!(limiter.available(), 3);

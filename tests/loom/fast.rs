@@ -1,7 +1,7 @@
 //! Claims with and without the lock, and the clock readings they use.
 
-use crate::{Race, SECOND, build, drain, explore, taken, try_keep};
-use tollgate::{Limiter, ManualClock, Quota};
+use crate::{Race, SECOND, build, drain, ends, explore, taken, timed, try_keep};
+use tollgate::{Limiter, Quota};
 
 /// One token, none published: both claim under the lock.
 ///
@@ -48,7 +48,7 @@ fn a_claim_without_the_lock_against_one_under_it() {
             let limiter = limiter.clone();
             race.actor(move || try_keep(&limiter, cost))
         });
-        let (one, three) = (one.join().unwrap(), three.join().unwrap());
+        let (one, three) = ends(one, three);
         assert!(one != three, "exactly one of them is granted: one {one}, three {three}");
     });
 }
@@ -62,8 +62,7 @@ fn a_refund_against_a_claim() {
         let limiter = build(Limiter::builder().quota(Quota::manual(3)).stride(3));
         let mut grant = taken(&limiter, 2);
         let refund = race.actor(move || grant.settle(1));
-        let other = limiter.clone();
-        let claim = race.actor(move || try_keep(&other, 1));
+        let claim = race.on(&limiter, |limiter| try_keep(limiter, 1));
         refund.join().unwrap();
         assert!(claim.join().unwrap(), "the third token was available all the time");
         assert_eq!(drain(&limiter), 1, "the refunded token, and no other");
@@ -77,15 +76,12 @@ fn a_refund_against_a_claim() {
 #[test]
 fn an_old_reading_of_the_clock_against_a_new_one() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let quota = Quota::per_second(1).burst(3).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-        let (one, other) = (limiter.clone(), limiter.clone());
-        let mover = race.actor(move || {
+        let (limiter, clock) = timed(Limiter::builder().quota(Quota::per_second(1).burst(3).initial(0)));
+        let mover = race.on(&limiter, move |limiter| {
             clock.advance(SECOND);
-            try_keep(&one, 1)
+            try_keep(limiter, 1)
         });
-        let claim = race.actor(move || try_keep(&other, 1));
+        let claim = race.on(&limiter, |limiter| try_keep(limiter, 1));
         let granted = u64::from(mover.join().unwrap()) + u64::from(claim.join().unwrap());
         assert_eq!(granted + drain(&limiter), 1, "one second, one token");
     });
@@ -100,16 +96,13 @@ fn an_old_reading_of_the_clock_against_a_new_one() {
 #[test]
 fn a_claim_after_the_clock_moved_is_not_counted_before_it() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let quota = Quota::per_second(1).burst(2);
-        let limiter = Limiter::builder().quota(quota).stride(2).clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = timed(Limiter::builder().quota(Quota::per_second(1).burst(2)).stride(2));
         limiter.tick();
-        let (one, other) = (limiter.clone(), limiter.clone());
-        let mover = race.actor(move || {
+        let mover = race.on(&limiter, move |limiter| {
             clock.advance(SECOND);
-            try_keep(&one, 1)
+            try_keep(limiter, 1)
         });
-        let sampler = race.actor(move || other.tick());
+        let sampler = race.on(&limiter, Limiter::tick);
         let granted = u64::from(mover.join().unwrap());
         sampler.join().unwrap();
         assert_eq!(granted + drain(&limiter), 2, "all granted after the clock had moved, from a burst of 2");

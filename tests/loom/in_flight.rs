@@ -1,11 +1,10 @@
 //! Tokens in flight: no release is missed, and no claim passes the ceiling.
 
-use crate::{SECOND, build, drain, explore, explore_bounded, is_served, taken, try_keep, waiting};
+use crate::{SECOND, build, drain, ends, enters, explore, explore_bounded, is_served, taken, timed, try_keep, waiting};
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::task::Poll;
-use tokio_test::task;
-use tollgate::{Limiter, ManualClock, Quota};
+use tollgate::{Limiter, Quota};
 
 /// A cap of `cap` in flight, and enough tokens.
 fn capped(cap: u64) -> Limiter {
@@ -22,14 +21,9 @@ fn consume_against_release() {
     explore(|race| {
         let limiter = capped(1);
         let grant = taken(&limiter, 1);
-        let mut claim = task::spawn(limiter.clone().consume_owned(1));
-        let enter = race.actor(move || {
-            let answered = claim.poll().map(|answer| answer.map(std::mem::forget).is_ok());
-            (answered, claim)
-        });
+        let enter = enters(race, &limiter, 1);
         let release = race.actor(move || drop(grant));
-        let (answered, mut claim) = enter.join().unwrap();
-        release.join().unwrap();
+        let ((answered, mut claim), ()) = ends(enter, release);
         assert!(
             answered == Poll::Ready(true) || is_served(&mut claim),
             "the ceiling is open, and the claim was not served"
@@ -67,8 +61,7 @@ fn cancel_against_release() {
         let waiter = waiting(&limiter, 1);
         let cancel = race.actor(move || drop(waiter));
         let release = race.actor(move || drop(grant));
-        cancel.join().unwrap();
-        release.join().unwrap();
+        ends(cancel, release);
         assert_eq!(limiter.snapshot().in_flight, Some(0));
         assert_eq!(drain(&limiter), 1);
     });
@@ -105,10 +98,8 @@ fn drop_against_set_max_in_flight() {
         let limiter = capped(3);
         let grant = taken(&limiter, 1);
         let release = race.actor(move || drop(grant));
-        let other = limiter.clone();
-        let change = race.actor(move || other.set_max_in_flight(2).unwrap());
-        release.join().unwrap();
-        change.join().unwrap();
+        let change = race.on(&limiter, |limiter| limiter.set_max_in_flight(2).unwrap());
+        ends(release, change);
         assert_eq!(limiter.snapshot().in_flight, Some(0));
         assert_eq!(drain(&limiter), 2, "all of the new cap");
     });
@@ -123,12 +114,10 @@ fn a_claim_without_the_lock_against_set_max_in_flight() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::manual(10)).max_in_flight(2).stride(2));
         limiter.tick();
-        let other = limiter.clone();
-        let claim = race.actor(move || try_keep(&other, 1));
-        let other = limiter.clone();
-        let change = race.actor(move || {
-            other.set_max_in_flight(1).unwrap();
-            try_keep(&other, 1)
+        let claim = race.on(&limiter, |limiter| try_keep(limiter, 1));
+        let change = race.on(&limiter, move |limiter| {
+            limiter.set_max_in_flight(1).unwrap();
+            try_keep(limiter, 1)
         });
         assert!(claim.join().unwrap() != change.join().unwrap(), "exactly one in flight");
     });
@@ -142,23 +131,18 @@ fn a_claim_without_the_lock_against_set_max_in_flight() {
 #[test]
 fn an_old_reading_against_a_release() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let builder = Limiter::builder().quota(Quota::per_second(1).burst(1)).max_in_flight(3);
-        let limiter = builder.clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = timed(Limiter::builder().quota(Quota::per_second(1).burst(1)).max_in_flight(3));
         for _ in 0..3 {
             taken(&limiter, 1).forget();
             clock.advance(SECOND);
         }
         let mut waiters = [1, 1, 1].map(|cost| waiting(&limiter, cost));
-        let other = limiter.clone();
-        let release = race.actor(move || {
+        let release = race.on(&limiter, move |limiter| {
             clock.advance(3 * SECOND);
-            other.release(3).unwrap();
+            limiter.release(3).unwrap();
         });
-        let other = limiter.clone();
-        let look = race.actor(move || other.tick());
-        release.join().unwrap();
-        look.join().unwrap();
+        let look = race.on(&limiter, Limiter::tick);
+        ends(release, look);
         limiter.tick();
         let passed = waiters.iter_mut().map(is_served).filter(|served| *served).count();
         assert_eq!(passed, 1, "a bucket of one grants one");
@@ -194,8 +178,7 @@ fn forget_against_release() {
         let (one, other) = (taken(&limiter, 1), taken(&limiter, 1));
         one.forget();
         let forget = race.actor(move || other.forget());
-        let releaser = limiter.clone();
-        let release = race.actor(move || releaser.release(1).is_ok());
+        let release = race.on(&limiter, |limiter| limiter.release(1).is_ok());
         forget.join().unwrap();
         assert!(release.join().unwrap(), "one token was owed all the time");
         assert!(limiter.release(1).is_ok() && limiter.release(1).is_err(), "one token is still owed, and no more");
@@ -218,11 +201,9 @@ fn work_before_a_drop_is_visible_to_the_claim_that_passes_because_of_it() {
             work.store(1, Relaxed);
             drop(grant);
         });
-        let other = limiter.clone();
-        let publisher = race.actor(move || other.tick());
+        let publisher = race.on(&limiter, Limiter::tick);
         let passer = race.actor(move || try_keep(&limiter, 1).then(|| seen.load(Relaxed)));
-        worker.join().unwrap();
-        publisher.join().unwrap();
+        ends(worker, publisher);
         assert_ne!(passer.join().unwrap(), Some(0), "the claim passed and the work was not visible");
     });
 }

@@ -2,54 +2,31 @@
 //!
 //! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release --test loom join::`
 //!
-//! * loom 0.7.2 misses races when a model is the main thread and one other that begins with a load. So the main thread
-//!   only sets up, joins and checks; every actor is spawned, and begins with a read-modify-write.
-//! * Each limiter has a lock of its own, and a review takes those of all members. Where that is too many executions,
-//!   preemptions are bounded.
-//! * Wakers are not loom's: whether a claim was woken is checked after all actors have ended.
+//! Each limiter has a lock of its own, and a review takes those of all members: that is too many executions, so preemptions
+//! are bounded.
 
-use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
-use loom::thread;
+use crate::{Race, build, empty, ends, explore_bounded, is_served, on_clock, sorted};
+use loom::sync::atomic::{AtomicU64, Ordering::AcqRel};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{ConsumeError, Grant, JoinError, Limiter, ManualClock, Quota, join};
 
-const MS: Duration = Duration::from_millis(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
 
 pub(crate) type Answer = Result<(), JoinError>;
 pub(crate) type Joint = Spawn<Pin<Box<dyn Future<Output = Answer>>>>;
 
 /// Explores every interleaving of the actors that `model` starts, with at most this many preemptions.
 pub(crate) fn explore(preemptions: usize, model: impl Fn(&Race) + Send + Sync + 'static) {
-    let executions = Arc::new(AtomicUsize::new(0));
-    let count = executions.clone();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(move || {
-        count.fetch_add(1, Relaxed);
-        model(&Race::default());
-    });
-    println!("{} executions", executions.load(Relaxed));
+    explore_bounded(Some(preemptions), model);
 }
 
-#[derive(Default)]
-pub(crate) struct Race(Arc<AtomicU64>);
-
 impl Race {
-    fn actor<T: 'static>(&self, act: impl FnOnce() -> T + 'static) -> thread::JoinHandle<T> {
-        let start = self.0.clone();
-        thread::spawn(move || {
-            start.fetch_add(1, Relaxed); // orders nothing: the race remains
-            act()
-        })
-    }
-
     /// Runs all acts at once, to their ends.
     pub(crate) fn run<const N: usize>(&self, acts: [Box<dyn FnOnce()>; N]) {
         let actors = acts.map(|act| self.actor(act));
@@ -63,25 +40,10 @@ pub(crate) fn on(limiter: &Limiter, act: impl FnOnce(&Limiter) + 'static) -> Box
     Box::new(move || act(&limiter))
 }
 
-/// Limiters of one token with manual quotas; the first `with_token` of them have it. They are in the order of their
-/// addresses, which is that of their locks: loom replays executions, so the order must not change between executions.
+/// Limiters of one token with manual quotas; the first `with_token` of them have it. They are in the order of their locks.
 fn limiters<const N: usize>(with_token: usize) -> [Limiter; N] {
-    sorted(
-        || Limiter::builder().quota(Quota::manual(1).initial(0)).clock(ManualClock::new()).build().unwrap(),
-        |limiters| {
-            limiters[..with_token].iter().for_each(|limiter| limiter.replenish(1));
-        },
-    )
-}
-
-pub(crate) fn sorted<const N: usize>(build: impl Fn() -> Limiter, fill: impl Fn(&[Limiter; N])) -> [Limiter; N] {
-    let mut limiters = std::array::from_fn(|_| build());
-    limiters.sort_by_key(|limiter: &Limiter| {
-        const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
-        // SAFETY: a limiter is one pointer, as large as a `usize`.
-        unsafe { std::mem::transmute_copy::<Limiter, usize>(limiter) }
-    });
-    fill(&limiters);
+    let limiters = sorted(|| empty(1));
+    limiters[..with_token].iter().for_each(|limiter| limiter.replenish(1));
     limiters
 }
 
@@ -165,10 +127,9 @@ fn cancel_against_commit_with_a_claim_behind() {
     explore(2, |race| {
         let limiters = limiters::<2>(1);
         let claim = waiting(&limiters);
-        let mut behind = spawn(limiters[0].clone().consume_owned(1));
-        assert!(behind.poll().is_pending());
+        let mut behind = crate::waiting(&limiters[0], 1);
         race.run([Box::new(move || drop(claim)), on(&limiters[1], |limiter| limiter.replenish(1))]);
-        assert!(behind.is_woken() && matches!(behind.poll(), Poll::Ready(Ok(_))));
+        assert!(is_served(&mut behind));
         assert_eq!(limiters.each_ref().map(spent), [1, 0]);
     });
 }
@@ -213,10 +174,9 @@ fn cancel_against_close() {
     explore(3, |race| {
         let limiters = limiters::<2>(1);
         let claim = waiting(&limiters);
-        let mut behind = spawn(limiters[0].clone().consume_owned(1));
-        assert!(behind.poll().is_pending());
+        let mut behind = crate::waiting(&limiters[0], 1);
         race.run([Box::new(move || drop(claim)), on(&limiters[1], Limiter::close)]);
-        assert!(behind.is_woken() && matches!(behind.poll(), Poll::Ready(Ok(_))));
+        assert!(is_served(&mut behind));
         assert_eq!(spent(&limiters[0]), 1);
     });
 }
@@ -226,19 +186,17 @@ fn cancel_against_close() {
 fn passes(race: &Race, limiters: &[Limiter; 2], hold: impl FnOnce(&Limiter) + 'static) -> bool {
     let before = limiters.each_ref().map(spent);
     let over = Arc::new(AtomicU64::new(0));
-    let (first, last) = (limiters[0].clone(), limiters[1].clone());
-    let (tell, ask) = (over.clone(), over);
-    let holding = race.actor(move || {
-        hold(&first);
+    let tell = over.clone();
+    let holding = race.on(&limiters[0], move |limiter| {
+        hold(limiter);
         tell.fetch_add(1, AcqRel);
     });
-    let commit = race.actor(move || {
-        let was_over = ask.fetch_add(0, AcqRel) == 1;
-        last.replenish(1);
+    let commit = race.on(&limiters[1], move |limiter| {
+        let was_over = over.fetch_add(0, AcqRel) == 1;
+        limiter.replenish(1);
         was_over
     });
-    holding.join().unwrap();
-    let was_over = commit.join().unwrap();
+    let ((), was_over) = ends(holding, commit);
     let granted = [spent(&limiters[0]) - before[0], spent(&limiters[1]) - before[1]];
     assert_eq!(granted[0], granted[1], "granted in one queue and waiting in the other");
     assert!(!was_over || granted == [0, 0], "passed where no claim may pass");
@@ -250,8 +208,8 @@ fn passes(race: &Race, limiters: &[Limiter; 2], hold: impl FnOnce(&Limiter) + 's
 fn pause_against_commit() {
     explore(3, |race| {
         let clock = ManualClock::new();
-        let build = || Limiter::builder().quota(Quota::manual(1).initial(0)).clock(clock.clone()).build().unwrap();
-        let limiters = sorted::<2>(build, |limiters| limiters[0].replenish(1));
+        let limiters = sorted::<2>(|| on_clock(&clock, Limiter::builder().quota(Quota::manual(1).initial(0))));
+        limiters[0].replenish(1);
         let mut claim = waiting(&limiters);
         let passed = passes(race, &limiters, |limiter| limiter.pause_for(MS));
         clock.advance(MS);
@@ -265,11 +223,9 @@ fn pause_against_commit() {
 #[test]
 fn a_lower_cap_against_commit() {
     explore(3, |race| {
-        let build = || {
-            let builder = Limiter::builder().quota(Quota::manual(2).initial(0)).max_in_flight(2);
-            builder.clock(ManualClock::new()).build().unwrap()
-        };
-        let limiters = sorted::<2>(build, |limiters| limiters[0].replenish(2));
+        let capped = || build(Limiter::builder().quota(Quota::manual(2).initial(0)).max_in_flight(2));
+        let limiters = sorted::<2>(capped);
+        limiters[0].replenish(2);
         limiters[0].try_acquire(1).unwrap().forget();
         let mut claim = waiting(&limiters);
         let passed = passes(race, &limiters, |limiter| limiter.set_max_in_flight(1).unwrap());
@@ -283,11 +239,7 @@ fn a_lower_cap_against_commit() {
 #[test]
 fn releases_of_two_caps_at_once() {
     explore(3, |race| {
-        let build = || {
-            let builder = Limiter::builder().quota(Quota::manual(2)).max_in_flight(1);
-            builder.clock(ManualClock::new()).build().unwrap()
-        };
-        let limiters = sorted::<2>(build, |_| ());
+        let limiters = sorted::<2>(|| build(Limiter::builder().quota(Quota::manual(2)).max_in_flight(1)));
         limiters.iter().for_each(|limiter| limiter.try_acquire(1).unwrap().forget());
         let mut claim = waiting(&limiters);
         race.run(limiters.each_ref().map(|limiter| on(limiter, |limiter| limiter.release(1).unwrap())));
@@ -302,15 +254,13 @@ fn a_poll_against_commit() {
     explore(3, |race| {
         let limiters = limiters::<2>(1);
         let claim = waiting(&limiters);
-        let commit = limiters[1].clone();
-        let commit = race.actor(move || commit.replenish(1));
+        let commit = race.on(&limiters[1], |limiter| limiter.replenish(1));
         let look = race.actor(move || {
             let mut elsewhere = spawn(claim.into_inner());
             let answer = elsewhere.poll().map(|answer| answer.unwrap());
             (answer, elsewhere)
         });
-        commit.join().unwrap();
-        let (looked, mut elsewhere) = look.join().unwrap();
+        let ((), (looked, mut elsewhere)) = ends(commit, look);
         assert!(
             looked.is_ready() || answer(&mut elsewhere) == Some(Ok(())),
             "the waker of the last poll was not woken"
@@ -329,10 +279,7 @@ fn an_arrival_against_both_tokens() {
             let entered = entering.poll().map(|answer| answer.unwrap());
             (entered, entering)
         });
-        let tokens = limiters.each_ref().map(|limiter| {
-            let limiter = limiter.clone();
-            race.actor(move || limiter.replenish(1))
-        });
+        let tokens = limiters.each_ref().map(|limiter| race.on(limiter, |limiter| limiter.replenish(1)));
         tokens.into_iter().for_each(|actor| actor.join().unwrap());
         let (entered, mut entering) = enter.join().unwrap();
         assert!(entered.is_ready() || answer(&mut entering) == Some(Ok(())));
@@ -344,8 +291,7 @@ fn an_arrival_against_both_tokens() {
 #[test]
 fn a_chain_of_two() {
     explore(2, |race| {
-        let build = || Limiter::builder().quota(Quota::manual(2).initial(0)).clock(ManualClock::new()).build().unwrap();
-        let limiters = sorted::<2>(build, |_| ());
+        let limiters = sorted::<2>(|| empty(2));
         let mut claims = [waiting(&limiters), waiting(&limiters)];
         race.run(limiters.each_ref().map(|limiter| on(limiter, |limiter| limiter.replenish(2))));
         assert!(claims.iter_mut().all(|claim| answer(claim) == Some(Ok(()))));
@@ -359,14 +305,10 @@ fn a_chain_of_two() {
 fn ticks_at_different_times_keep_the_law() {
     explore(2, |race| {
         let clock = ManualClock::new();
-        let build = || {
-            let quota = Quota::new(1, MS).burst(1).initial(0);
-            Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
-        };
-        let limiters = sorted::<2>(build, |_| ());
+        let quota = Quota::new(1, MS).burst(1).initial(0);
+        let limiters = sorted::<2>(|| on_clock(&clock, Limiter::builder().quota(quota)));
         let mut claim = waiting(&limiters);
-        let mut behind = limiters.each_ref().map(|limiter| spawn(limiter.clone().consume_owned(1)));
-        behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
+        let behind = limiters.each_ref().map(|limiter| crate::waiting(limiter, 1));
         let time = clock.clone();
         race.run([
             Box::new(move || time.advance(MS)),
@@ -393,8 +335,7 @@ fn an_old_reading_against_commit() {
         explore(3, move |race| {
             let (clocks, limiters) = one_ready_and_one_by_hand(one_clock);
             let mut claim = waiting(&limiters);
-            let mut behind = [(); 3].map(|()| spawn(limiters[0].clone().consume_owned(1)));
-            behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
+            let behind = [(); 3].map(|()| crate::waiting(&limiters[0], 1));
             let last = limiters[1].clone();
             let commit = move || {
                 clocks.iter().for_each(|clock| clock.advance(3 * MS));
@@ -419,12 +360,11 @@ fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]
         }
         let clock = clocks.last().unwrap().clone();
         // With a manual quota the queue holds a joint claim at its front, and no other claim passes it.
-        Limiter::builder().quota(Quota::new(1, MS).burst(1)).quota(Quota::manual(9)).clock(clock).build().unwrap()
+        on_clock(&clock, Limiter::builder().quota(Quota::new(1, MS).burst(1)).quota(Quota::manual(9)))
     };
-    let limiters = sorted::<2>(build, |limiters| {
-        limiters[1].set_quota(0, Quota::manual(1)).unwrap();
-        limiters[1].try_acquire(1).unwrap().forget();
-    });
+    let limiters = sorted::<2>(build);
+    limiters[1].set_quota(0, Quota::manual(1)).unwrap();
+    limiters[1].try_acquire(1).unwrap().forget();
     (clocks.into_inner(), limiters)
 }
 
@@ -437,8 +377,7 @@ fn an_old_reading_against_cancel() {
     explore(3, |race| {
         let (clocks, limiters) = one_ready_and_one_by_hand(true);
         let claim = waiting(&limiters);
-        let mut behind = [(); 3].map(|()| spawn(limiters[0].clone().consume_owned(1)));
-        behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
+        let behind = [(); 3].map(|()| crate::waiting(&limiters[0], 1));
         let cancel = move || {
             clocks.iter().for_each(|clock| clock.advance(3 * MS));
             drop(claim);

@@ -1,36 +1,16 @@
 //! Joint claims while they enter the queues; `join.rs` has the races after that.
 
-use crate::{explore, explore_bounded, is_served};
-use std::pin::Pin;
+use crate::join::Joint;
+use crate::{empty, ends, enters, explore, explore_bounded, is_served, sorted};
 use std::task::Poll;
-use tokio_test::task::{self, Spawn};
-use tollgate::{JoinError, Limiter, ManualClock, Quota, join};
+use tokio_test::task;
+use tollgate::{Limiter, join};
 
-type Joint = Spawn<Pin<Box<dyn Future<Output = Result<(), JoinError>>>>>;
-
-/// Two limiters of one token each, with `initial` tokens.
-///
-/// Joint claims lock in the order of addresses. Loom replays executions, so that order must not change between
-/// executions: the first of the two always has the lower address.
+/// Two limiters of one token each, with `initial` tokens, in the order of their locks.
 fn pair(initial: [u64; 2]) -> [Limiter; 2] {
-    let build = || {
-        let builder = Limiter::builder().quota(Quota::manual(1)).clock(ManualClock::new());
-        builder.build().unwrap()
-    };
-    let mut pair = [build(), build()];
-    pair.sort_by_key(address);
-    for (limiter, initial) in pair.iter().zip(initial) {
-        if initial == 0 {
-            limiter.try_acquire(1).map(std::mem::forget).unwrap();
-        }
-    }
+    let pair = sorted(|| empty(1));
+    pair.iter().zip(initial).for_each(|(limiter, initial)| limiter.replenish(initial));
     pair
-}
-
-fn address(limiter: &Limiter) -> usize {
-    const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
-    // SAFETY: a limiter is as large as a `usize`: it is one pointer, which has no padding.
-    unsafe { std::mem::transmute_copy(limiter) }
 }
 
 /// A claim of one token from each, not polled yet. Its grants are kept for good.
@@ -82,15 +62,9 @@ fn a_claim_behind_a_joint_one_that_is_refused() {
     explore_bounded(Some(4), |race| {
         let pair = pair([1, 0]);
         let _claim = waiting(&pair);
-        let (first, last) = (pair[0].clone(), pair[1].clone());
-        let mut behind = task::spawn(first.consume_owned(1));
-        let enter = race.actor(move || {
-            let answered = behind.poll().map(|answer| answer.is_ok());
-            (answered, behind)
-        });
-        let close = race.actor(move || last.close());
-        let (answered, mut behind) = enter.join().unwrap();
-        close.join().unwrap();
+        let enter = enters(race, &pair[0], 1);
+        let close = race.on(&pair[1], Limiter::close);
+        let ((answered, mut behind), ()) = ends(enter, close);
         assert!(
             answered == Poll::Ready(true) || is_served(&mut behind),
             "the token is available, and the claim was not served"

@@ -1,25 +1,15 @@
 //! Joint claims over classes of two limiters: a part that is ready against a cancellation, a commit and a removal.
 
-use crate::{build, drain, explore_bounded};
-use std::pin::Pin;
+use crate::classes::{class, divided, is_served, waiting};
+use crate::join::Joint;
+use crate::{drain, ends, explore_bounded, sorted};
 use std::task::Poll;
-use tokio_test::task::{self, Spawn};
-use tollgate::{Class, ConsumeOwned, JoinError, Limiter, Quota, Share, join};
+use tokio_test::task;
+use tollgate::{Class, Limiter, join};
 
-type Joint = Spawn<Pin<Box<dyn Future<Output = Result<(), JoinError>>>>>;
-
-/// Two limiters with classes, without tokens. The first one has the lower address: joint claims lock in that order, which
-/// must not change between executions.
+/// Two limiters with classes, without tokens, in the order of their locks.
 fn pair() -> [Limiter; 2] {
-    let mut pair = [(); 2].map(|()| build(Limiter::builder().quota(Quota::manual(2).initial(0)).classes()));
-    const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
-    // SAFETY: a limiter is as large as a `usize`: it is one pointer, which has no padding.
-    pair.sort_by_key(|limiter| unsafe { std::mem::transmute_copy::<Limiter, usize>(limiter) });
-    pair
-}
-
-fn class(limiter: &Limiter, name: &str) -> Class {
-    limiter.class(name, Share::weight(1)).unwrap()
+    sorted(|| divided(2))
 }
 
 /// A claim of one token from each class, which waits in both. Its grants are kept for good.
@@ -29,16 +19,6 @@ fn joint(one: &Class, other: &Class) -> Joint {
     let mut claim: Joint = task::spawn(claim);
     assert!(claim.poll().is_pending(), "the claim must have to wait");
     claim
-}
-
-fn waiting(class: &Class) -> Spawn<ConsumeOwned<Class>> {
-    let mut waiting = task::spawn(class.clone().consume_owned(1));
-    assert!(waiting.poll().is_pending(), "the claim must have to wait");
-    waiting
-}
-
-fn is_served(waiting: &mut Spawn<ConsumeOwned<Class>>) -> bool {
-    waiting.is_woken() && matches!(waiting.poll(), Poll::Ready(Ok(_)))
 }
 
 /// A joint claim that is ready in one limiter is dropped while the other one gets its token: the joint claim behind it in
@@ -56,10 +36,8 @@ fn cancel_of_a_ready_part_against_its_commit() {
         let (first, mut second) = (joint(&a, &b), joint(&a, &b));
         one.replenish(1);
         let cancel = race.actor(move || drop(first));
-        let feeder = other.clone();
-        let feed = race.actor(move || feeder.replenish(1));
-        cancel.join().unwrap();
-        feed.join().unwrap();
+        let feed = race.on(&other, |other| other.replenish(1));
+        ends(cancel, feed);
         assert!(second.is_woken() && second.poll().is_ready(), "its tokens are there");
         assert_eq!((drain(&one), drain(&other)), (0, 0));
     });
@@ -75,13 +53,11 @@ fn removal_against_a_commit() {
         let [one, other] = pair();
         let (a, b) = (class(&one, "a"), class(&other, "b"));
         let mut claim = joint(&a, &b);
-        let mut beside = waiting(&class(&one, "beside"));
+        let mut beside = waiting(&class(&one, "beside"), 1);
         one.replenish(1);
         let remove = race.actor(move || a.remove());
-        let feeder = other.clone();
-        let feed = race.actor(move || feeder.replenish(1));
-        remove.join().unwrap();
-        feed.join().unwrap();
+        let feed = race.on(&other, |other| other.replenish(1));
+        ends(remove, feed);
         assert!(claim.is_woken(), "granted or turned away");
         let Poll::Ready(answer) = claim.poll() else { panic!("it waits for nothing") };
         if answer.is_ok() {
@@ -103,12 +79,10 @@ fn removal_against_a_part_that_becomes_ready() {
         let [one, other] = pair();
         let (a, b) = (class(&one, "a"), class(&other, "b"));
         let mut claim = joint(&a, &b);
-        let mut beside = waiting(&class(&one, "beside"));
+        let mut beside = waiting(&class(&one, "beside"), 1);
         let remove = race.actor(move || a.remove());
-        let feeder = one.clone();
-        let feed = race.actor(move || feeder.replenish(1));
-        remove.join().unwrap();
-        feed.join().unwrap();
+        let feed = race.on(&one, |one| one.replenish(1));
+        ends(remove, feed);
         assert!(claim.is_woken() && matches!(claim.poll(), Poll::Ready(Err(_))), "turned away");
         assert!(is_served(&mut beside), "its token is there");
         assert_eq!((drain(&one), drain(&other)), (0, 0));

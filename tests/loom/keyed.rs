@@ -5,7 +5,7 @@
 //! The references to a live entry are counted by std's `Arc`, which loom does not see: for loom the counts are
 //! sequentially consistent. Everything else goes through the shard's lock.
 
-use crate::{Race, SECOND, explore, explore_bounded};
+use crate::{Race, SECOND, ends, explore, explore_bounded};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 use std::task::Poll;
@@ -36,16 +36,14 @@ fn waiting(keyed: &Keyed) -> Claim {
 }
 
 /// Such a claim, which comes while another thread calls `act`.
-fn comes_to_wait_while(race: &Race, keyed: &Keyed, act: impl FnOnce(Keyed) + 'static) -> Claim {
+fn comes_to_wait_while(race: &Race, keyed: &Keyed, act: impl FnOnce(&Keyed) + 'static) -> Claim {
     let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
     let come = race.actor(move || {
         assert!(waiting.poll().is_pending());
         waiting
     });
-    let other = keyed.clone();
-    let act = race.actor(move || act(other));
-    let waiting = come.join().unwrap();
-    act.join().unwrap();
+    let act = race.on(keyed, act);
+    let (waiting, ()) = ends(come, act);
     waiting
 }
 
@@ -85,9 +83,8 @@ fn a_key_is_forgotten_while_its_token_is_taken() {
         let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
         clock.advance(SECOND);
-        let (taker, sweeper) = (keyed.clone(), keyed.clone());
-        let take = race.actor(move || takes(&taker, 1));
-        let sweep = race.actor(move || sweeper.tick());
+        let take = race.on(&keyed, |keyed| takes(keyed, 1));
+        let sweep = race.on(&keyed, Keyed::tick);
         assert!(take.join().unwrap(), "the bucket was full");
         sweep.join().unwrap();
         assert!(!takes(&keyed, 1), "the token was granted twice");
@@ -105,9 +102,8 @@ fn a_quota_is_set_for_all_while_a_token_is_taken() {
         assert!(takes(&keyed, 1) && takes(&keyed, 1));
         clock.advance(SECOND / 2);
         // The key has one token again.
-        let (taker, setter) = (keyed.clone(), keyed.clone());
-        let take = race.actor(move || takes(&taker, 1));
-        let set = race.actor(move || setter.set_quota(Quota::per_hour(1).burst(2)).expect("valid"));
+        let take = race.on(&keyed, |keyed| takes(keyed, 1));
+        let set = race.on(&keyed, |keyed| keyed.set_quota(Quota::per_hour(1).burst(2)).expect("valid"));
         assert!(take.join().unwrap(), "the token of the old quota exists under both");
         set.join().unwrap();
         clock.advance(SECOND);
@@ -138,7 +134,7 @@ fn a_live_entry_is_removed_while_a_claim_enters() {
         let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
         drop(waiting(&keyed));
-        let mut waiting = comes_to_wait_while(race, &keyed, |keyed| keyed.tick());
+        let mut waiting = comes_to_wait_while(race, &keyed, Keyed::tick);
         clock.advance(SECOND);
         keyed.tick();
         assert!(waiting.is_woken() && waiting.poll().is_ready(), "the claim waits in a queue that is not served");
@@ -165,11 +161,9 @@ fn a_claim_leaves_while_its_parent_ticket_is_granted() {
         drop(global.try_acquire(1));
         let leaving = waiting(&keyed);
         clock.advance(SECOND);
-        let parent = global.clone();
-        let grant = race.actor(move || parent.tick());
+        let grant = race.on(&global, Limiter::tick);
         let leave = race.actor(move || drop(leaving));
-        grant.join().unwrap();
-        leave.join().unwrap();
+        ends(grant, leave);
         assert_eq!((keyed.available(&1), global.available()), (1, 1), "granted by the parent, and lost");
     });
 }
@@ -186,11 +180,9 @@ fn keys_close_while_the_parent_grants() {
         drop(global.try_acquire(1));
         let mut waiting = waiting(&keyed);
         clock.advance(SECOND);
-        let (parent, closing) = (global.clone(), keyed.clone());
-        let grant = race.actor(move || parent.tick());
-        let close = race.actor(move || closing.close());
-        grant.join().unwrap();
-        close.join().unwrap();
+        let grant = race.on(&global, Limiter::tick);
+        let close = race.on(&keyed, Keyed::close);
+        ends(grant, close);
         let Poll::Ready(answer) = waiting.poll() else { panic!("the claim is still pending") };
         assert_eq!(global.available(), u64::from(answer.is_err()), "answered {:?}", answer.map(drop));
     });
@@ -237,11 +229,9 @@ fn all_keys_are_paused_while_a_token_is_taken() {
     explore(|race| {
         let (keyed, clock) = built(|builder| builder.quota(Quota::per_second(1).burst(3)).shards(1));
         assert!(takes(&keyed, 1));
-        let (taker, operator) = (keyed.clone(), keyed.clone());
-        let take = race.actor(move || takes(&taker, 1));
-        let pause = race.actor(move || operator.pause_all_for(SECOND));
-        let taken = take.join().unwrap();
-        pause.join().unwrap();
+        let take = race.on(&keyed, |keyed| takes(keyed, 1));
+        let pause = race.on(&keyed, |keyed| keyed.pause_all_for(SECOND));
+        let (taken, ()) = ends(take, pause);
         assert!(!takes(&keyed, 1) && !takes(&keyed, 2), "granted during the pause");
         clock.advance(SECOND);
         assert_eq!(keyed.available(&1), if taken { 2 } else { 3 });
@@ -276,7 +266,7 @@ fn all_keys_are_resumed_while_a_caller_comes_to_wait() {
         let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
         keyed.pause_all_for(3 * SECOND);
-        let mut waiting = comes_to_wait_while(race, &keyed, |keyed| keyed.resume_all());
+        let mut waiting = comes_to_wait_while(race, &keyed, Keyed::resume_all);
         clock.advance(SECOND);
         keyed.tick();
         assert!(waiting.is_woken() && waiting.poll().is_ready(), "not paused, and its token is there");
@@ -293,11 +283,9 @@ fn all_keys_are_paused_and_resumed_at_once() {
         let (keyed, _clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
         let _waiting = waiting(&keyed);
-        let (one, other) = (keyed.clone(), keyed.clone());
-        let pause = race.actor(move || one.pause_all_for(9 * SECOND));
-        let resume = race.actor(move || other.resume_all());
-        pause.join().unwrap();
-        resume.join().unwrap();
+        let pause = race.on(&keyed, |keyed| keyed.pause_all_for(9 * SECOND));
+        let resume = race.on(&keyed, Keyed::resume_all);
+        ends(pause, resume);
         let is_paused = [1, 2].map(|key| keyed.estimate(&key, 1) >= Some(9 * SECOND));
         assert!(is_paused[0] == is_paused[1], "{is_paused:?}");
     });
@@ -310,11 +298,9 @@ fn all_keys_are_paused_and_resumed_at_once() {
 fn a_cap_is_set_while_a_grant_is_made() {
     explore(|race| {
         let (keyed, _clock) = built(|builder| builder.quota(Quota::per_second(1).burst(4)).max_in_flight(1).shards(1));
-        let (taker, operator) = (keyed.clone(), keyed.clone());
-        let take = race.actor(move || taker.try_acquire_owned(1, 1).expect("one token may be in flight"));
-        let set = race.actor(move || operator.set_max_in_flight(2).expect("valid"));
-        let _held = take.join().unwrap();
-        set.join().unwrap();
+        let take = race.on(&keyed, |keyed| keyed.clone().try_acquire_owned(1, 1).expect("one token may be in flight"));
+        let set = race.on(&keyed, |keyed| keyed.set_max_in_flight(2).expect("valid"));
+        let (_held, ()) = ends(take, set);
         assert_eq!(keyed.available(&1), 1, "two may be in flight");
     });
 }

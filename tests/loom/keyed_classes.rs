@@ -1,6 +1,6 @@
 //! Keys as classes of their parent: a parent that waits to learn the next claim of a key, against everything else.
 
-use crate::{SECOND, explore_bounded};
+use crate::{SECOND, ends, explore_bounded};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use tokio_test::task::{self, Spawn};
 use tollgate::{KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, Quota};
@@ -54,11 +54,9 @@ fn a_claim_of_a_key_leaves_while_its_class_is_served() {
         let (keyed, parent, clock) = under_classes();
         let (leaving, behind) = (waiting(&keyed, 1), waiting(&keyed, 1));
         clock.advance(SECOND);
-        let other = parent.clone();
-        let serve = race.actor(move || other.tick());
+        let serve = race.on(&parent, Limiter::tick);
         let leave = race.actor(move || drop(leaving));
-        serve.join().unwrap();
-        leave.join().unwrap();
+        ends(serve, leave);
         assert!(behind.is_woken(), "its token is there");
         assert_eq!((parent.available(), parent.snapshot().waiting_tasks), (0, 0));
     });
@@ -75,15 +73,12 @@ fn a_key_ends_while_its_parent_waits_for_it() {
         let (keyed, parent, clock) = under_classes();
         let (leaving, behind) = (waiting(&keyed, 1), waiting(&keyed, 2));
         clock.advance(2 * SECOND);
-        let other = parent.clone();
-        let serve = race.actor(move || other.tick());
-        let sweeper = keyed.clone();
-        let leave = race.actor(move || {
+        let serve = race.on(&parent, Limiter::tick);
+        let leave = race.on(&keyed, move |keyed| {
             drop(leaving);
-            sweeper.tick();
+            keyed.tick();
         });
-        serve.join().unwrap();
-        leave.join().unwrap();
+        ends(serve, leave);
         assert!(behind.is_woken(), "two tokens for one claim");
         assert_eq!(parent.available(), 1, "the second one is there");
     });

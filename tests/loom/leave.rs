@@ -1,9 +1,9 @@
 //! Leaving the queue: by cancellation, or by a timeout.
 
-use crate::{SECOND, drain, empty, explore, is_served, taken, waiting};
+use crate::{SECOND, drain, empty, ends, explore, is_served, taken, timed, waiting};
 use std::task::Poll;
 use tokio_test::task;
-use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
+use tollgate::{ConsumeError, Limiter, Quota};
 
 /// A giant leaves the queue with either reading of the time, while the clock advances and another thread ticks. The
 /// tokens that the tick minted for the giant are enough for the claim behind it, which is served when the giant leaves.
@@ -13,18 +13,14 @@ use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
 #[test]
 fn cancel_with_an_old_sample_against_a_tick() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let quota = Quota::per_second(1).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = timed(Limiter::builder().quota(Quota::per_second(1).initial(0)));
         let (giant, mut behind) = (waiting(&limiter, 2), waiting(&limiter, 1));
         let cancel = race.actor(move || drop(giant));
-        let other = limiter.clone();
-        let tick = race.actor(move || {
+        let tick = race.on(&limiter, move |limiter| {
             clock.advance(SECOND);
-            other.tick();
+            limiter.tick();
         });
-        cancel.join().unwrap();
-        tick.join().unwrap();
+        ends(cancel, tick);
         assert!(is_served(&mut behind), "its token is available");
         assert_eq!(limiter.available(), 0);
     });
@@ -39,10 +35,8 @@ fn cancel_against_grant() {
         let limiter = empty(1);
         let waiter = waiting(&limiter, 1);
         let cancel = race.actor(move || drop(waiter));
-        let other = limiter.clone();
-        let grant = race.actor(move || other.replenish(1));
-        cancel.join().unwrap();
-        grant.join().unwrap();
+        let grant = race.on(&limiter, |limiter| limiter.replenish(1));
+        ends(cancel, grant);
         assert_eq!(drain(&limiter), 1);
     });
 }
@@ -58,13 +52,11 @@ fn cancel_in_the_middle_against_a_grant_of_the_front() {
         let limiter = empty(3);
         let [mut front, middle, mut back] = [1, 1, 1].map(|cost| waiting(&limiter, cost));
         let cancel = race.actor(move || drop(middle));
-        let other = limiter.clone();
-        let grant = race.actor(move || {
-            assert_eq!(other.snapshot().granted, 0, "granted before the token was added");
-            other.replenish(1);
+        let grant = race.on(&limiter, move |limiter| {
+            assert_eq!(limiter.snapshot().granted, 0, "granted before the token was added");
+            limiter.replenish(1);
         });
-        cancel.join().unwrap();
-        grant.join().unwrap();
+        ends(cancel, grant);
         assert!(is_served(&mut front) && !is_served(&mut back), "one token was added");
         limiter.replenish(1);
         assert!(is_served(&mut back), "a second one was added");
@@ -103,10 +95,8 @@ fn cancel_of_the_front_against_enqueue() {
         let limiter = empty(2);
         let (front, mut behind) = (waiting(&limiter, 1), waiting(&limiter, 1));
         let cancel = race.actor(move || drop(front));
-        let other = limiter.clone();
-        let enter = race.actor(move || waiting(&other, 1));
-        cancel.join().unwrap();
-        let mut last = enter.join().unwrap();
+        let enter = race.on(&limiter, |limiter| waiting(limiter, 1));
+        let ((), mut last) = ends(cancel, enter);
         limiter.replenish(1);
         assert!(is_served(&mut behind) && !is_served(&mut last));
         limiter.replenish(1);
@@ -121,10 +111,8 @@ fn cancel_of_the_front_against_enqueue() {
 #[test]
 fn giving_up_against_grant() {
     explore(|race| {
-        let clock = ManualClock::new();
         // The ceiling delays it, not the quota: no schedule foresees that, so the claim may wait.
-        let builder = Limiter::builder().quota(Quota::manual(2)).max_in_flight(1);
-        let limiter = builder.clock(clock.clone()).build().unwrap();
+        let (limiter, clock) = timed(Limiter::builder().quota(Quota::manual(2)).max_in_flight(1));
         let first = taken(&limiter, 1);
         let mut claim = task::spawn(limiter.clone().consume_owned(1).within(SECOND));
         assert!(claim.poll().is_pending());
@@ -154,11 +142,9 @@ fn a_full_batch_against_cancel() {
     explore(|race| {
         let limiter = empty(3);
         let [mut first, mut second, third] = [1, 1, 1].map(|cost| waiting(&limiter, cost));
-        let other = limiter.clone();
-        let grant = race.actor(move || other.replenish(3));
+        let grant = race.on(&limiter, |limiter| limiter.replenish(3));
         let cancel = race.actor(move || drop(third));
-        grant.join().unwrap();
-        cancel.join().unwrap();
+        ends(grant, cancel);
         assert!(is_served(&mut first) && is_served(&mut second));
         assert_eq!(drain(&limiter), 1, "the token that the third did not take");
     });

@@ -58,6 +58,17 @@ impl Race {
             act()
         })
     }
+
+    /// Spawns an actor with a clone of what it acts on.
+    fn on<C: Clone + 'static, T: 'static>(&self, target: &C, act: impl FnOnce(&C) -> T + 'static) -> JoinHandle<T> {
+        let target = target.clone();
+        self.actor(move || act(&target))
+    }
+}
+
+/// What two actors return, after both have ended.
+fn ends<T, U>(one: JoinHandle<T>, other: JoinHandle<U>) -> (T, U) {
+    (one.join().unwrap(), other.join().unwrap())
 }
 
 /// Runs `model` in every interleaving.
@@ -83,7 +94,29 @@ fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Race) + Send + Sy
 
 /// A limiter on a clock of its own that stands still.
 fn build(builder: Builder) -> Limiter {
-    builder.clock(ManualClock::new()).build().expect("the configuration is valid")
+    timed(builder).0
+}
+
+/// A limiter and its clock.
+fn timed(builder: Builder) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    (on_clock(&clock, builder), clock)
+}
+
+fn on_clock(clock: &ManualClock, builder: Builder) -> Limiter {
+    builder.clock(clock.clone()).build().expect("the configuration is valid")
+}
+
+/// Limiters in the order of their addresses, which is that of their locks: loom replays executions, so the order must
+/// not change between executions.
+fn sorted<const N: usize>(build: impl Fn() -> Limiter) -> [Limiter; N] {
+    let mut limiters = std::array::from_fn(|_| build());
+    limiters.sort_by_key(|limiter: &Limiter| {
+        const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
+        // SAFETY: a limiter is one pointer, as large as a `usize`, and has no padding.
+        unsafe { std::mem::transmute_copy::<Limiter, usize>(limiter) }
+    });
+    limiters
 }
 
 /// An empty bucket that fills by `replenish` only.
@@ -96,6 +129,16 @@ fn waiting(limiter: &Limiter, cost: u64) -> Spawn<ConsumeOwned> {
     let mut waiter = task::spawn(limiter.clone().consume_owned(cost));
     assert!(waiter.poll().is_pending(), "the claim must have to wait");
     waiter
+}
+
+/// An actor with a claim that is not polled before: whether that granted it, unless it waits, and the claim. The grant is
+/// kept for good.
+fn enters(race: &Race, limiter: &Limiter, cost: u64) -> JoinHandle<(Poll<bool>, Spawn<ConsumeOwned>)> {
+    let mut claim = task::spawn(limiter.clone().consume_owned(cost));
+    race.actor(move || {
+        let answered = claim.poll().map(|answer| answer.map(std::mem::forget).is_ok());
+        (answered, claim)
+    })
 }
 
 /// A grant that was available at once.

@@ -1,28 +1,23 @@
 //! Joint claims that are set aside while another queue is not ready: one race per model. `join.rs` explains the rules
 //! of these models.
 
-use super::join::{answer, explore, on, sorted, waiting};
-use std::task::Poll;
-use std::time::Duration;
-use tokio_test::task::spawn;
+use super::join::{MS, answer, explore, on, waiting};
+use crate::{is_served, on_clock, sorted};
 use tollgate::{Limiter, ManualClock, Quota};
-
-const MS: Duration = Duration::from_millis(1);
 
 /// Limiters that mint a token after each of these times in milliseconds, full at first, in the order of their locks. 0
 /// is a manual quota, empty at first.
 fn limiters(clock: &ManualClock, periods: [u32; 2]) -> [Limiter; 2] {
-    let build = || Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock.clone()).build().unwrap();
-    sorted::<2>(build, |limiters| {
-        for (limiter, period) in limiters.iter().zip(periods) {
-            if period == 0 {
-                limiter.set_quota(0, Quota::manual(1)).unwrap();
-                limiter.try_acquire(1).unwrap().forget();
-            } else {
-                limiter.set_quota(0, Quota::new(1, period * MS).burst(1)).unwrap();
-            }
+    let limiters = sorted::<2>(|| on_clock(clock, Limiter::builder().quota(Quota::new(1, MS).burst(1))));
+    for (limiter, period) in limiters.iter().zip(periods) {
+        if period == 0 {
+            limiter.set_quota(0, Quota::manual(1)).unwrap();
+            limiter.try_acquire(1).unwrap().forget();
+        } else {
+            limiter.set_quota(0, Quota::new(1, period * MS).burst(1)).unwrap();
         }
-    })
+    }
+    limiters
 }
 
 /// The claim is dropped while it is aside in one queue and held in the other one, which becomes ready.
@@ -78,15 +73,11 @@ fn a_pause_against_the_front() {
 fn a_release_in_one_queue_against_the_alarm_of_the_other() {
     explore(3, |race| {
         let clock = ManualClock::new();
-        let build = || {
-            let builder = Limiter::builder().quota(Quota::new(1, MS).burst(2)).max_in_flight(1);
-            builder.clock(clock.clone()).build().unwrap()
-        };
-        let limiters = sorted::<2>(build, |limiters| {
-            limiters[1].set_quota(0, Quota::new(1, 10 * MS).burst(1)).unwrap();
-            drop(limiters[1].try_acquire(1).unwrap());
-            limiters[0].try_acquire(1).unwrap().forget();
-        });
+        let capped = || Limiter::builder().quota(Quota::new(1, MS).burst(2)).max_in_flight(1);
+        let limiters = sorted::<2>(|| on_clock(&clock, capped()));
+        limiters[1].set_quota(0, Quota::new(1, 10 * MS).burst(1)).unwrap();
+        drop(limiters[1].try_acquire(1).unwrap());
+        limiters[0].try_acquire(1).unwrap().forget();
         let mut joint = waiting(&limiters);
         clock.advance(10 * MS);
         race.run([on(&limiters[0], |limiter| limiter.release(1).unwrap()), on(&limiters[1], Limiter::tick)]);
@@ -100,20 +91,17 @@ fn a_release_in_one_queue_against_the_alarm_of_the_other() {
 fn two_queues_learn_their_instants_at_once() {
     explore(2, |race| {
         let clock = ManualClock::new();
-        let build = || Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock.clone()).build().unwrap();
-        let limiters = sorted::<3>(build, |limiters| {
-            for limiter in &limiters[1..] {
-                limiter.set_quota(0, Quota::manual(1)).unwrap();
-                limiter.try_acquire(1).unwrap().forget();
-            }
-        });
+        let limiters = sorted::<3>(|| on_clock(&clock, Limiter::builder().quota(Quota::new(1, MS).burst(1))));
+        for limiter in &limiters[1..] {
+            limiter.set_quota(0, Quota::manual(1)).unwrap();
+            limiter.try_acquire(1).unwrap().forget();
+        }
         let mut joint = waiting(&limiters);
         race.run([1, 2].map(|index: usize| on(&limiters[index], |limiter| limiter.replenish(1))));
         assert_eq!(answer(&mut joint), Some(Ok(())));
-        let mut behind = spawn(limiters[0].clone().consume_owned(1));
-        assert!(behind.poll().is_pending());
+        let mut behind = crate::waiting(&limiters[0], 1);
         clock.advance(MS);
         limiters[0].tick();
-        assert!(matches!(behind.poll(), Poll::Ready(Ok(_))));
+        assert!(is_served(&mut behind));
     });
 }

@@ -1,12 +1,12 @@
 //! Entering the queue, and being served.
 
-use crate::{SECOND, build, empty, explore, is_served, taken, try_keep, waiting};
+use crate::{SECOND, build, empty, ends, enters, explore, is_served, taken, timed, try_keep, waiting};
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use tokio_test::task;
-use tollgate::{ConsumeError, ConsumeOwned, Limiter, ManualClock, Quota};
+use tollgate::{ConsumeError, ConsumeOwned, Limiter, Quota};
 
 /// A claim enters the queue while its token is added.
 ///
@@ -15,15 +15,9 @@ use tollgate::{ConsumeError, ConsumeOwned, Limiter, ManualClock, Quota};
 fn consume_against_replenish() {
     explore(|race| {
         let limiter = empty(1);
-        let mut claim = task::spawn(limiter.clone().consume_owned(1));
-        let enter = race.actor(move || {
-            let answered = claim.poll().map(|answer| answer.is_ok());
-            (answered, claim)
-        });
-        let other = limiter.clone();
-        let replenish = race.actor(move || other.replenish(1));
-        let (answered, mut claim) = enter.join().unwrap();
-        replenish.join().unwrap();
+        let enter = enters(race, &limiter, 1);
+        let replenish = race.on(&limiter, |limiter| limiter.replenish(1));
+        let ((answered, mut claim), ()) = ends(enter, replenish);
         assert!(
             answered == Poll::Ready(true) || is_served(&mut claim),
             "the token is available, and the claim was not served"
@@ -38,21 +32,13 @@ fn consume_against_replenish() {
 #[test]
 fn consume_against_tick() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let quota = Quota::per_second(1).initial(0);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-        let mut claim = task::spawn(limiter.clone().consume_owned(1));
-        let enter = race.actor(move || {
-            let answered = claim.poll().map(|answer| answer.is_ok());
-            (answered, claim)
-        });
-        let other = limiter.clone();
-        let tick = race.actor(move || {
+        let (limiter, clock) = timed(Limiter::builder().quota(Quota::per_second(1).initial(0)));
+        let enter = enters(race, &limiter, 1);
+        let tick = race.on(&limiter, move |limiter| {
             clock.advance(SECOND);
-            other.tick();
+            limiter.tick();
         });
-        let (answered, mut claim) = enter.join().unwrap();
-        tick.join().unwrap();
+        let ((answered, mut claim), ()) = ends(enter, tick);
         assert!(answered == Poll::Ready(true) || is_served(&mut claim), "the claim was due at that tick");
         assert_eq!(limiter.available(), 0);
     });
@@ -66,19 +52,14 @@ fn consume_against_tick() {
 #[test]
 fn a_giant_against_an_old_tail() {
     explore(|race| {
-        let clock = ManualClock::new();
-        let quota = Quota::per_second(1).burst(1);
-        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-        let other = limiter.clone();
-        let enter = race.actor(move || {
-            let giant = waiting(&other, 2);
+        let (limiter, clock) = timed(Limiter::builder().quota(Quota::per_second(1).burst(1)));
+        let enter = race.on(&limiter, move |limiter| {
+            let giant = waiting(limiter, 2);
             clock.advance(SECOND);
             giant
         });
-        let other = limiter.clone();
-        let ask = race.actor(move || assert!(!try_keep(&other, 2)));
-        let mut giant = enter.join().unwrap();
-        ask.join().unwrap();
+        let ask = race.on(&limiter, |limiter| assert!(!try_keep(limiter, 2)));
+        let (mut giant, ()) = ends(enter, ask);
         limiter.tick();
         assert!(is_served(&mut giant), "a token was available, and a second has passed");
     });
@@ -98,10 +79,8 @@ fn consume_against_a_claim_without_the_lock() {
             assert!(waiter.poll().is_pending());
             waiter
         });
-        let other = limiter.clone();
-        let claim = race.actor(move || try_keep(&other, 1));
-        let mut waiter = enter.join().unwrap();
-        let taken = claim.join().unwrap();
+        let claim = race.on(&limiter, |limiter| try_keep(limiter, 1));
+        let (mut waiter, taken) = ends(enter, claim);
         limiter.replenish(1);
         assert_eq!(is_served(&mut waiter), !taken, "two tokens so far");
         limiter.replenish(1);
@@ -132,10 +111,8 @@ fn another_waker_against_grant() {
             let answered = poll_with(&mut claim, &waker).map(|answer| answer.is_ok());
             (answered, claim)
         });
-        let other = limiter.clone();
-        let grant = race.actor(move || other.replenish(1));
-        let (answered, mut claim) = poll.join().unwrap();
-        grant.join().unwrap();
+        let grant = race.on(&limiter, |limiter| limiter.replenish(1));
+        let ((answered, mut claim), ()) = ends(poll, grant);
         if answered.is_pending() {
             assert_eq!(count.0.load(Relaxed), 1, "the claim stored this waker and was granted");
             assert!(poll_with(&mut claim, Waker::noop()).is_ready());
@@ -155,12 +132,9 @@ fn a_full_batch_against_enqueue() {
     explore(|race| {
         let limiter = empty(4);
         let mut waiters = [1, 1, 1].map(|cost| waiting(&limiter, cost));
-        let other = limiter.clone();
-        let grant = race.actor(move || other.replenish(3));
-        let other = limiter.clone();
-        let enter = race.actor(move || waiting(&other, 1));
-        grant.join().unwrap();
-        let mut fourth = enter.join().unwrap();
+        let grant = race.on(&limiter, |limiter| limiter.replenish(3));
+        let enter = race.on(&limiter, |limiter| waiting(limiter, 1));
+        let ((), mut fourth) = ends(grant, enter);
         assert!(waiters.iter_mut().all(is_served), "three tokens, three grants, three wakes");
         assert!(!is_served(&mut fourth));
         limiter.replenish(1);
@@ -177,14 +151,9 @@ fn consume_against_refund() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::manual(2)));
         let mut grant = taken(&limiter, 2);
-        let mut claim = task::spawn(limiter.clone().consume_owned(1));
-        let enter = race.actor(move || {
-            let answered = claim.poll().map(|answer| answer.is_ok());
-            (answered, claim)
-        });
+        let enter = enters(race, &limiter, 1);
         let refund = race.actor(move || grant.settle(1));
-        let (answered, mut claim) = enter.join().unwrap();
-        refund.join().unwrap();
+        let ((answered, mut claim), ()) = ends(enter, refund);
         assert!(answered == Poll::Ready(true) || is_served(&mut claim), "the refund covers the claim");
         assert_eq!((limiter.available(), limiter.deficiency()), (0, 0));
     });
@@ -198,16 +167,13 @@ fn consume_against_settling_for_more() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::manual(2)));
         let mut grant = taken(&limiter, 1);
-        let other = limiter.clone();
-        let enter = race.actor(move || waiting(&other, 2));
-        let other = limiter.clone();
-        let charge = race.actor(move || {
-            let behind = other.snapshot().waiting_tasks == 1;
+        let enter = race.on(&limiter, |limiter| waiting(limiter, 2));
+        let charge = race.on(&limiter, move |limiter| {
+            let behind = limiter.snapshot().waiting_tasks == 1;
             grant.settle(2);
             behind
         });
-        let mut waiter = enter.join().unwrap();
-        let behind = charge.join().unwrap();
+        let (mut waiter, behind) = ends(enter, charge);
         assert_eq!(limiter.deficiency(), 2, "two waited for and one owed, less the one available");
         limiter.replenish(1);
         let served = is_served(&mut waiter);
