@@ -198,6 +198,8 @@ BEGIN
   counts := CASE WHEN asked[6] > has[6] THEN asked[5] ELSE has[5] END;
   said := CASE WHEN asked[6] <= has[6] AND (asked[5] <> counts OR asked[8] = 0) THEN has ELSE asked END;
   IF counts > 1 AND NOT (said[7] <= now AND now < said[8]) THEN
+    -- A row that this request has made.
+    DELETE FROM tollgate WHERE store = name AND node = '' AND numbers = '{}';
     RETURN ARRAY[-4, now];
   END IF;
   IF asked[5] > 1 AND asked[5] = has[5] AND asked[7] <= now AND now < asked[8] AND now >= has[8] THEN

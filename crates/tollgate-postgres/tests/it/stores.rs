@@ -189,5 +189,7 @@ async fn a_request_of_another_period_is_told_the_clock() {
         ask
     };
     let Err(StoreError::OtherPeriod { clock }) = store.ask(ask(7, 8)).await else { panic!("it was answered") };
+    // No sweep would find a row without numbers.
+    assert_eq!(server.count("SELECT count(*) FROM tollgate").await, 0);
     assert_eq!(store.ask(ask(clock - 1, clock + 3_600_000_000)).await.map(|grant| grant.now), Ok(3));
 }
