@@ -2,14 +2,8 @@
 
 use super::*;
 
-use http::{Request, Response};
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
-use tokio_test::task::spawn;
-use tollgate::{Adaptive, ConsumeError, Refused};
-use tollgate_tower::{LimitError, LimitLayer};
-use tower::{Layer, ServiceExt, service_fn};
+use std::sync::atomic::AtomicU16;
+use tollgate::Adaptive;
 
 fn adaptive() -> (Adaptive, ManualClock) {
     let (limiter, clock) = by_hand(Quota::per_second(10));

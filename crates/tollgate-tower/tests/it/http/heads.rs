@@ -2,9 +2,6 @@
 
 use super::*;
 
-use http::StatusCode;
-use tollgate_tower::http::{Heed, ResourceLimits};
-
 /// The tokens of the limiter before the response. It is not refilled.
 const LEVEL: u64 = 5_000;
 

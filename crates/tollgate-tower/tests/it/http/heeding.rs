@@ -2,11 +2,8 @@
 
 use super::*;
 
-use http::{Request, Response, StatusCode};
 use std::time::SystemTime;
 use tollgate::{ConfigError, Share, Which};
-use tollgate_tower::http::{Advice, Heed, HeedLayer, Unit};
-use tower::{Layer, ServiceExt, service_fn};
 
 const OK: StatusCode = StatusCode::OK;
 const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;

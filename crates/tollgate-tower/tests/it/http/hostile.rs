@@ -2,7 +2,7 @@
 
 use super::*;
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 /// Names of fields, apart by spaces.

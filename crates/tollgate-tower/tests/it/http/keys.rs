@@ -2,14 +2,7 @@
 
 use super::*;
 
-use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use std::convert::Infallible;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready};
 use tollgate::KeyedLimiter;
-use tollgate_tower::LimitLayer;
-use tower::{Layer, ServiceExt, service_fn};
 
 type Text = http_body_util::Full<axum::body::Bytes>;
 
@@ -37,7 +30,7 @@ fn each_key_gets_the_fields_of_its_own_limiter() {
     let layer = LimitLayer::keyed(&users, user).refuse().respond().on_every_response().name("per-user");
     let service = layer.partition_key(|request| user(request).0.into_bytes()).layer(service_fn(hello));
     let observed = |user, cost| {
-        let response = assert_ready!(spawn(service.clone().oneshot(ask(user, cost))).poll()).unwrap();
+        let response = call(&service, ask(user, cost));
         let fields = ["retry-after", "ratelimit-policy", "ratelimit"].map(|name| field(response.headers(), name));
         (response.status().as_u16(), fields)
     };
@@ -61,23 +54,23 @@ fn each_key_waits_in_its_own_queue_and_holds_its_tokens_to_the_end_of_the_body()
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_in_flight(1);
     let users: KeyedLimiter<String> = builder.clock(clock.clone()).build().unwrap();
     let service = LimitLayer::keyed(&users, user).layer(service_fn(hello));
-    let call = |name| spawn(service.clone().oneshot(ask(name, 1)));
-    let held = assert_ready!(call("ann").poll()).unwrap();
-    let mut second = call("ann");
+    let asked = |name| spawn(service.clone().oneshot(ask(name, 1)));
+    let held = assert_ready!(asked("ann").poll()).unwrap();
+    let mut second = asked("ann");
     assert_pending!(second.poll());
-    let _bob = assert_ready!(call("bob").poll()).unwrap();
+    let _bob = assert_ready!(asked("bob").poll()).unwrap();
     assert_eq!(users.snapshot().in_flight, Some(2));
     drop(held);
     assert!(second.is_woken());
     assert_eq!(assert_ready!(second.poll()).unwrap().status(), StatusCode::OK);
     // The response was dropped there.
-    let mut third = call("ann");
+    let mut third = asked("ann");
     assert_pending!(third.poll());
     drop(third);
     assert_eq!((users.snapshot().waiting_tasks, users.snapshot().in_flight), (0, Some(1)));
 
     let within = LimitLayer::keyed(&users, user).within(500 * MILLI).respond().layer(service_fn(hello));
-    let late = assert_ready!(spawn(within.oneshot(ask("ann", 1))).poll()).unwrap();
+    let late = call(&within, ask("ann", 1));
     assert_eq!((late.status().as_u16(), field(late.headers(), "retry-after").as_str()), (429, "1"));
 }
 
@@ -105,7 +98,7 @@ fn if_the_parent_refused_the_response_has_its_policy_and_not_that_of_the_key() {
         let layer = LimitLayer::keyed(&users, user).refuse().respond().problem_json().on_every_response();
         let service = layer.layer(service_fn(hello));
         let observed = |user, cost| {
-            let response = assert_ready!(spawn(service.clone().oneshot(ask(user, cost))).poll()).unwrap();
+            let response = call(&service, ask(user, cost));
             let fields = ["ratelimit-policy", "ratelimit"].map(|name| field(response.headers(), name));
             let body = assert_ready!(spawn(response.into_body().collect()).poll()).unwrap().to_bytes();
             (fields, serde_json::from_slice(&body).unwrap_or(serde_json::Value::Null)["violated-policies"].clone())
@@ -128,7 +121,7 @@ fn if_the_wait_for_the_parent_would_be_too_long_the_response_has_its_policy() {
     let users = builder.parent(&parent).build().unwrap();
     let service = LimitLayer::keyed(&users, user).within(SECOND).respond().layer(service_fn(hello));
     let policy = |user, cost| {
-        let response = assert_ready!(spawn(service.clone().oneshot(ask(user, cost))).poll()).unwrap();
+        let response = call(&service, ask(user, cost));
         (response.status().as_u16(), field(response.headers(), "ratelimit-policy"))
     };
     assert_eq!(policy("ann", 2), (200, String::new()));
@@ -183,7 +176,7 @@ fn if_the_parent_is_paused_or_at_its_cap_the_server_has_less_capacity_and_no_pol
     let users = KeyedLimiter::builder().quota(Quota::per_minute(9)).clock(clock).parent(&parent).build().unwrap();
     let service = LimitLayer::keyed(&users, user).refuse().respond().problem_json().layer(service_fn(hello));
     let observed = || {
-        let response = assert_ready!(spawn(service.clone().oneshot(ask("bob", 1))).poll()).unwrap();
+        let response = call(&service, ask("bob", 1));
         let status = response.status().as_u16();
         let body = assert_ready!(spawn(response.into_body().collect()).poll()).unwrap().to_bytes();
         (status, serde_json::from_slice::<serde_json::Value>(&body).unwrap()["violated-policies"].clone())

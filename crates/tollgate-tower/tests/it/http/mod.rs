@@ -16,19 +16,20 @@ mod servers;
 mod syntax;
 mod together;
 
-use http::HeaderMap;
+use crate::{MILLI, SECOND, built};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use tollgate::{Builder, Limiter, ManualClock, Quota};
-use tollgate_tower::http::{Format, RateLimits, Terms};
-
-const MILLI: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-
-/// On a manual clock.
-fn built(builder: Builder) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    (builder.clock(clock.clone()).build().unwrap(), clock)
-}
+use tokio::time::{Instant, sleep};
+use tokio_test::task::spawn;
+use tokio_test::{assert_pending, assert_ready};
+use tollgate::{ConsumeError, Limiter, ManualClock, Quota, Refused};
+use tollgate_tower::http::{Advice, Format, Heed, HeedLayer, RateLimits, ResourceLimits, Terms, Unit};
+use tollgate_tower::{LimitError, LimitLayer};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 fn by_hand(quota: Quota) -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(quota))
@@ -57,4 +58,12 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
         headers.append(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
     }
     headers
+}
+
+/// Calls `service`, which responds at once.
+fn call<S, A, B>(service: &S, request: Request<A>) -> Response<B>
+where
+    S: Service<Request<A>, Response = Response<B>, Error = Infallible> + Clone,
+{
+    assert_ready!(spawn(service.clone().oneshot(request)).poll()).unwrap()
 }

@@ -2,11 +2,8 @@
 
 use super::*;
 
-use http::StatusCode;
-use tokio::time::{Instant, sleep};
 #[cfg(feature = "keyed")]
 use tollgate::KeyedLimiter;
-use tollgate_tower::http::Heed;
 
 /// A restart of the server must not cost a day's quota.
 #[tokio::test(start_paused = true)]

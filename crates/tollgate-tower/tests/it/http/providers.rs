@@ -2,9 +2,8 @@
 
 use super::*;
 
-use http::StatusCode;
 use std::time::UNIX_EPOCH;
-use tollgate_tower::http::{Advice, Heed, ResourceLimit, ResourceLimits, Unit};
+use tollgate_tower::http::ResourceLimit;
 
 const OK: StatusCode = StatusCode::OK;
 const DAY: Duration = Duration::from_secs(86_400);

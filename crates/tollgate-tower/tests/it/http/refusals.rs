@@ -2,11 +2,9 @@
 
 use super::*;
 
-use http::StatusCode;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tollgate::Refused;
-use tollgate::{Bound, ConsumeError, Denied, TryAcquireError};
+use tollgate::{Bound, Denied, TryAcquireError};
 use tollgate_tower::http::{ProblemType, Refusal};
 
 fn denied(retry_after: Option<Duration>, by: Bound) -> Denied {

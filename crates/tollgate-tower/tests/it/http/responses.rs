@@ -2,32 +2,17 @@
 
 use super::*;
 
-use http::{Request, Response, StatusCode};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Full};
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready};
+use http_body_util::Full;
 use tollgate::Share;
-use tollgate_tower::http::{Advertise, HttpLimitLayer, LimitBody, Unit};
-use tollgate_tower::{Admission, Gate, Hold, LimitLayer, MaxWait};
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tollgate_tower::http::{Advertise, HttpLimitLayer, LimitBody};
+use tollgate_tower::{Admission, Gate, Hold, MaxWait};
 
 type Text = Full<axum::body::Bytes>;
 
 /// A service with a fixed response.
 fn hello() -> impl Service<Request<()>, Response = Response<Text>, Error = Infallible, Future: Unpin> + Clone {
     service_fn(|_: Request<()>| std::future::ready(Ok(Response::new(Text::from("hello")))))
-}
-
-/// Calls `service`, which responds at once.
-fn call<S, B>(service: &S, request: Request<()>) -> Response<B>
-where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone,
-{
-    assert_ready!(spawn(service.clone().oneshot(request)).poll()).unwrap()
 }
 
 fn text<B: http_body::Body<Data = axum::body::Bytes, Error = Infallible>>(response: Response<B>) -> String {

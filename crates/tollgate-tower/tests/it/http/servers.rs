@@ -3,18 +3,9 @@
 use super::*;
 
 use axum::{Router, routing::get};
-use http::StatusCode;
-use http_body_util::BodyExt;
-use tokio::net::TcpListener;
-use tollgate_tower::LimitLayer;
-use tollgate_tower::http::{Heed, HeedLayer};
-use tower::{Layer, ServiceExt};
 
 async fn serve(app: Router) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    format!("http://{address}/")
+    format!("http://{}/", crate::serve(app).await)
 }
 
 #[tokio::test]

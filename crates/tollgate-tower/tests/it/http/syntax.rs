@@ -4,7 +4,7 @@ use super::*;
 
 use proptest::prelude::*;
 use sfv::{BareItem, Integer, List, ListEntry, Parser};
-use tollgate_tower::http::{QuotaPolicy, ServiceLimit, Unit};
+use tollgate_tower::http::{QuotaPolicy, ServiceLimit};
 
 /// The items of a field as sfv parses them: names, and parameters in their order.
 fn items(field: &str) -> Vec<(String, Vec<(String, BareItem)>)> {

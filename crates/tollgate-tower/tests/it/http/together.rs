@@ -2,15 +2,10 @@
 
 use super::*;
 
-use http::{Request, Response, StatusCode};
-use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use tokio::time::{Instant, sleep};
-use tollgate_tower::LimitLayer;
-use tollgate_tower::http::{Heed, HeedLayer, Heeded, HttpLimit};
+use std::sync::Mutex;
+use tollgate_tower::http::{Heeded, HttpLimit};
+use tower::ServiceBuilder;
 use tower::util::BoxCloneService;
-use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 
 type Text = http_body_util::Full<axum::body::Bytes>;
 type Answered = Arc<Mutex<Vec<(Duration, StatusCode)>>>;

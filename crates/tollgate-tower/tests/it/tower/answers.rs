@@ -2,13 +2,8 @@
 
 use super::*;
 
-use std::convert::Infallible;
 use std::io;
-use tokio_test::assert_ready;
-use tokio_test::task::spawn;
-use tollgate::{ConsumeError, Refused, TryAcquireError};
-use tollgate_tower::{LimitError, LimitLayer};
-use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn};
+use tower::BoxError;
 
 /// Fails for 0.
 async fn picky(n: u32) -> Result<u32, io::Error> {

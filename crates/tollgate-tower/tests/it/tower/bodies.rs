@@ -2,15 +2,9 @@
 
 use super::*;
 
-use axum::body::{Body, Bytes};
-use http::{Request, Response};
+use axum::body::Bytes;
 use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use std::convert::Infallible;
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready};
-use tollgate_tower::LimitLayer;
-use tower::{Layer, ServiceExt, service_fn};
+use http_body_util::{Empty, Full, StreamBody};
 
 fn capped() -> Limiter {
     built(Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(3)).0

@@ -2,13 +2,8 @@
 
 use super::*;
 
-use std::convert::Infallible;
 use tokio::time::Instant;
-use tokio_test::assert_ready;
-use tokio_test::task::spawn;
-use tollgate::{Class, ConsumeError, Refused, Share, TryAcquireError};
-use tollgate_tower::{LimitError, LimitLayer};
-use tower::{Layer, ServiceExt, service_fn};
+use tollgate::{Class, Share};
 
 async fn echo(n: u64) -> Result<u64, Infallible> {
     Ok(n)

@@ -2,16 +2,11 @@
 
 use super::*;
 
-use axum::{Router, routing::get};
-use http::{Request, Response};
-use http_body_util::BodyExt;
 use tokio::net::TcpListener;
-use tollgate_tower::LimitLayer;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::server::health_reporter;
-use tower::{Service, ServiceBuilder, ServiceExt};
 
 /// Tokens for three requests, one of them in flight.
 fn three() -> Limiter {
@@ -19,11 +14,7 @@ fn three() -> Limiter {
 }
 
 async fn hello() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let app = Router::new().route("/", get(async || "hello"));
-    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    format!("http://{address}/")
+    format!("http://{}/", crate::serve(Router::new().route("/", get(async || "hello"))).await)
 }
 
 #[tokio::test]

@@ -2,15 +2,11 @@
 
 use super::*;
 
-use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use tokio_test::task::spawn;
-use tokio_test::{assert_pending, assert_ready, assert_ready_ok};
-use tollgate_tower::{Limit, LimitLayer};
-use tower::{Layer, Service};
+use tokio_test::assert_ready_ok;
+use tollgate_tower::Limit;
 use tower_test::mock::{self, Mock};
 
 type Limited = Limit<Mock<u32, u32>, Limiter, tollgate_tower::ToHead>;
@@ -98,12 +94,20 @@ fn a_reservation_of_the_inner_service_is_released_with_the_call() {
     assert_eq!(reserved(), 2, "reserved while the calls wait");
     drop(second);
     assert_eq!((reserved(), limiter.snapshot().waiting_tasks), (1, 1));
+    let mut fourth = call(4);
+    assert_pending!(fourth.poll());
     clock.advance(MILLI);
     limiter.tick();
     assert_eq!(assert_ready_ok!(third.poll()), 3);
+    assert_eq!(reserved(), 1);
+    clock.advance(MILLI);
+    limiter.tick();
+    assert!(fourth.is_woken());
+    drop(fourth);
+    assert_eq!((limiter.available(), paid(&limiter)), (1, 2), "granted, and its service has not seen it");
     assert_eq!(reserved(), 0);
     // A refusal releases the reservation too.
     limiter.close();
-    assert!(assert_ready!(call(4).poll()).is_err());
+    assert!(assert_ready!(call(5).poll()).is_err());
     assert_eq!(reserved(), 0);
 }

@@ -7,25 +7,26 @@ mod clients;
 mod contract;
 #[cfg(feature = "keyed")]
 mod distributed;
-mod histories;
 mod servers;
 mod yielding;
 
-use std::time::Duration;
-
-use tollgate::{Builder, Limiter, ManualClock, Quota};
-
-const MILLI: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
+use crate::{MILLI, SECOND, built};
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio_test::task::spawn;
+use tokio_test::{assert_pending, assert_ready};
+use tollgate::{ConsumeError, Limiter, ManualClock, Quota, Refused, TryAcquireError};
+use tollgate_tower::{LimitError, LimitLayer};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 /// A token each millisecond on a manual clock, from a full bucket of `burst`.
 fn by_hand(burst: u64) -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst)))
-}
-
-fn built(builder: Builder) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    (builder.clock(clock.clone()).build().unwrap(), clock)
 }
 
 /// Tokens granted and not refunded.

@@ -3,16 +3,9 @@
 
 use super::*;
 
-use axum::body::Body;
 use axum::response::IntoResponse;
-use axum::{Router, routing::get};
 use http::StatusCode;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tollgate::Refused;
-use tollgate_tower::LimitLayer;
 
 /// Waits until the condition is true, for effects that travel through sockets.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -22,12 +15,6 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
         assert!(began.elapsed() < 180 * SECOND, "never happened: {what}");
         tokio::time::sleep(MILLI).await;
     }
-}
-
-async fn serve(app: Router) -> (SocketAddr, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    (address, tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }))
 }
 
 fn too_many(refused: Refused) -> axum::response::Response {
@@ -45,7 +32,7 @@ async fn streaming() -> (Limiter, SocketAddr, Vec<futures::channel::mpsc::Unboun
         std::future::ready(Body::from_stream(stream))
     });
     let layer = LimitLayer::new(&limiter).on_refusal(too_many);
-    let (address, _server) = serve(Router::new().route("/", stream).layer(layer)).await;
+    let address = crate::serve(Router::new().route("/", stream).layer(layer)).await;
     (limiter, address, ends)
 }
 
