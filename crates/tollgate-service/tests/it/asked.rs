@@ -1,15 +1,28 @@
 //! A service with a configuration, and requests in one line: `domain key=value,key=value key=value`.
 
-use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+// What most tests name.
+pub use std::net::SocketAddr;
+pub use std::path::{Path, PathBuf};
+pub use std::sync::Arc;
+pub use std::sync::atomic::Ordering;
+pub use std::time::Duration;
+pub use tokio::task::JoinSet;
+pub use tokio::time::{advance, sleep};
+pub use tollgate_service::bucket::{Maker, Reason};
+pub use tollgate_service::config::{self, Options};
+pub use tollgate_service::health::Health;
+pub use tollgate_service::meter::Meters;
+pub use tollgate_service::problem::Source;
+pub use tollgate_service::proto::{Code, RateLimitRequest, UInt64Value};
+pub use tollgate_service::reload::Reloader;
+pub use tollgate_service::service::{Manner, Service};
+
+use std::time::UNIX_EPOCH;
 use tollgate::clock::TokioClock;
 use tollgate_service::answer::Answer;
-use tollgate_service::bucket::Maker;
-use tollgate_service::config::{self, Loaded, Options};
-use tollgate_service::meter::Meters;
-use tollgate_service::problem::{Problem, Source};
-use tollgate_service::proto::{Code, Descriptor, Entry, RateLimitRequest};
-use tollgate_service::service::{Manner, Service};
+use tollgate_service::config::Loaded;
+use tollgate_service::problem::Problem;
+use tollgate_service::proto::{Descriptor, Entry};
 
 /// 2026-01-01, a Thursday, at 00:00:10 UTC: ten seconds into a minute, an hour and a day.
 pub const NOW: Duration = Duration::from_secs(1_767_225_610);

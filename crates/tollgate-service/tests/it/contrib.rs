@@ -1,13 +1,9 @@
 //! What `contrib` has besides proxies: the unit, the manifests, the dashboard and the alerts.
 
-use crate::asked::load;
+use crate::asked::*;
 use crate::ports::run;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use tollgate_service::meter::Meters;
-use tollgate_service::problem::Source;
 use tollgate_service::yaml::{self, Node, Value, scalar};
 
 fn path(name: &str) -> PathBuf {

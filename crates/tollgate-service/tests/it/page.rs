@@ -1,18 +1,9 @@
 //! The page for people: its data, its answers and what it makes of hostile values.
 
-use crate::asked::{NOW, load, maker, request};
+use crate::asked::*;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpListener;
-use tollgate_service::config::Options;
-use tollgate_service::health::Health;
-use tollgate_service::meter::Meters;
 use tollgate_service::page::Page;
-use tollgate_service::reload::Reloader;
-use tollgate_service::service::{Manner, Service};
 
 const FILE: &str = "
 domain: web

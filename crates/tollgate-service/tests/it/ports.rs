@@ -1,18 +1,11 @@
 //! A service on real ports, asked over gRPC and HTTP.
 
-use crate::asked::{load, request};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use crate::asked::*;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::sleep;
-use tollgate_service::bucket::{Bucket, Maker};
-use tollgate_service::health::Health;
-use tollgate_service::meter::Meters;
-use tollgate_service::proto::{Code, RateLimitRequest, RateLimitResponse};
+use tokio::task::JoinHandle;
+use tollgate_service::bucket::Bucket;
+use tollgate_service::proto::RateLimitResponse;
 use tollgate_service::server::Ports;
-use tollgate_service::service::{Manner, Service};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;

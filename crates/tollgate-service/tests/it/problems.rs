@@ -1,11 +1,7 @@
 //! What is wrong in a configuration is said with its place, all at once.
 
-use crate::asked::{load, sources};
-use std::sync::Arc;
-use tollgate_service::config::{self, Options};
+use crate::asked::*;
 use tollgate_service::files;
-use tollgate_service::meter::Meters;
-use tollgate_service::problem::Source;
 
 /// A file with one mistake, and the beginning of what is said about it, at which place.
 const MISTAKES: &[(&str, &str)] = &[

@@ -1,13 +1,11 @@
 //! The program itself: its arguments, its errors, and its end.
 
+use crate::asked::*;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
-use tokio::time::sleep;
 
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate-service"));

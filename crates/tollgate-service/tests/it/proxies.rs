@@ -1,15 +1,12 @@
 //! Real proxies in front of the service, with the configurations of `contrib`.
 
+use crate::asked::*;
 use crate::ports::{Running, run};
 use axum::Router;
 use axum::routing::any;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 const FILE: &str = "
 domain: d

@@ -1,12 +1,8 @@
 //! The examples of the reference's README, and the rules of its documentation and test configurations: which requests
 //! pass. The files here are written anew, with the same meaning.
 
-use crate::asked::{ask, codes, hits, passed, request, service, service_with};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use tokio::time::advance;
-use tollgate_service::proto::{Code, LimitOverride, UInt64Value, Unit};
-use tollgate_service::service::{Manner, Service};
+use crate::asked::*;
+use tollgate_service::proto::{LimitOverride, Unit};
 
 /// A configuration, and for each request in turn how many of how many pass.
 struct Case {

@@ -1,18 +1,9 @@
 //! A changed configuration takes effect and keeps what it can, a bad one changes nothing, and levels survive a restart.
 
-use crate::asked::{NOW, load, maker, passed};
+use crate::asked::*;
 use std::fs;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
-use tokio::time::advance;
-use tollgate_service::config::{self, Options};
+use std::time::SystemTime;
 use tollgate_service::files;
-use tollgate_service::health::Health;
-use tollgate_service::meter::Meters;
-use tollgate_service::reload::Reloader;
-use tollgate_service::service::{Manner, Service};
 use tollgate_service::state;
 
 /// A directory of its own, which is removed in the end.

@@ -1,6 +1,6 @@
 //! The environment of the reference.
 
-use std::path::{Path, PathBuf};
+use crate::asked::*;
 use tollgate_service::settings::Settings;
 
 fn read(variables: &[(&str, &str)]) -> Result<Settings, String> {

@@ -1,13 +1,8 @@
 //! Several instances share limits in a store, and go on without it as their rules say.
 
-use crate::asked::{ask, load_shared, passed, request};
+use crate::asked::*;
 use crate::{postgres_server, redis_server};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
-use tollgate_service::bucket::{Maker, Reason};
-use tollgate_service::meter::Meters;
-use tollgate_service::service::{Manner, Service};
+use tokio::time::Instant;
 use tollgate_service::store::SharedStore;
 
 const FILE: &str = "{domain: d, descriptors: [\

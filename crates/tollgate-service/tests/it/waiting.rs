@@ -1,18 +1,9 @@
 //! What the reference lacks: bursts, waiting, weights, several limits, all or nothing.
 
-use crate::asked::{ask, codes, load, passed, request, service, sources};
+use crate::asked::*;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, advance};
-use tollgate_service::bucket::Reason;
-use tollgate_service::config::{self, Options};
-use tollgate_service::meter::Meters;
-use tollgate_service::proto::UInt64Value;
-use tollgate_service::service::Service;
+use tokio::time::Instant;
 
 /// Ten per second, two at once.
 fn waiting(extra: &str) -> Arc<Service> {
