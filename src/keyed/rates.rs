@@ -75,11 +75,6 @@ impl Levels {
         Self { gate: self.gate.max(gate), ..self }
     }
 
-    /// These levels without a pause.
-    pub(super) fn resumed(self) -> Self {
-        Self { gate: 0, ..self }
-    }
-
     pub(super) fn is_paused(&self) -> bool {
         self.at < self.gate
     }

@@ -4,14 +4,16 @@ use super::builder::DistributedKeyedBuilder;
 use super::claim::KeyClaim;
 use super::map::DistributedMap;
 use super::one_key::{OneKey, Route};
-use super::route_shard::Found;
+use super::route_shard::Known;
 use super::{DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedSnapshot};
+use crate::clock::whole_nanos;
 use crate::core::drop_quietly;
 use crate::deadline::Allowed;
 use crate::distributed::Stores;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::keyed::quotas::Quotas;
 use crate::keyed::{KeyedEntry, ToKey};
+use crate::sync::Ordering;
 use crate::{Limiter, QuotaSnapshot};
 use std::fmt;
 use std::hash::Hash;
@@ -234,21 +236,25 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
 
     /// Pauses all keys on this node for `duration` from now.
     pub fn pause_all_for(&self, duration: Duration) {
-        self.map.pause_all_for(duration);
+        let gate = self.map.time.now().saturating_add(whole_nanos(duration));
+        // First, so that a limiter that is created meanwhile is paused too.
+        self.map.paused_until.fetch_max(gate, Ordering::AcqRel);
+        self.map.shards.each_limiter(|limiter| self.map.refresh_pause(limiter));
     }
 
     /// Ends the pause of all keys on this node now. A key that was paused by itself stays paused.
     pub fn resume_all(&self) {
-        self.map.resume_all();
+        self.map.paused_until.store(0, Ordering::Release);
+        self.map.shards.each_limiter(|limiter| self.map.refresh_pause(limiter));
     }
 
     /// Returns how many tokens of the key are on this node. If the key has no limiter here, these are the tokens that
     /// its store had left at its last reply, which take a request to get.
     pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         self.with_key(key, |key| match key.find() {
-            Found::Limiter(limiter) => limiter.available(),
-            Found::CachedReply(cached) => cached.remaining(),
-            Found::Nothing => 0,
+            Some(Known::Limiter(limiter)) => limiter.available(),
+            Some(Known::Reply(cached)) => cached.remaining(),
+            None => 0,
         })
     }
 

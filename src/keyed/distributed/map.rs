@@ -1,7 +1,7 @@
 //! The state that all clones of a distributed keyed limiter share.
 
 use super::route_shard::RouteShards;
-use crate::clock::{Time, whole_nanos};
+use crate::clock::Time;
 use crate::distributed::{QuotaTerms, Stores};
 use crate::error::ConfigError;
 use crate::keyed::quotas::{NamedQuota, Quotas};
@@ -98,18 +98,6 @@ impl<K> DistributedMap<K> {
     /// Counts a call that was refused.
     pub(super) fn count_refusal(&self) {
         self.refused.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn pause_all_for(&self, duration: Duration) {
-        let gate = self.time.now().saturating_add(whole_nanos(duration));
-        // First, so that a limiter that is created meanwhile is paused too.
-        self.paused_until.fetch_max(gate, Ordering::AcqRel);
-        self.shards.each_limiter(|limiter| self.refresh_pause(limiter));
-    }
-
-    pub(super) fn resume_all(&self) {
-        self.paused_until.store(0, Ordering::Release);
-        self.shards.each_limiter(|limiter| self.refresh_pause(limiter));
     }
 
     /// Gives the limiter of a key the pause of all keys as it is now. Its end is read under the limiter's lock, so

@@ -1,7 +1,7 @@
 //! One key of a distributed keyed limiter: its store, its route and its limiter.
 
 use super::map::DistributedMap;
-use super::route_shard::Found;
+use super::route_shard::Known;
 use crate::Limiter;
 use crate::distributed::{QuotaTerms, Store, StoreError};
 use crate::error::ConfigError;
@@ -59,27 +59,27 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
         Ok(super::map::terms(&self.quota().1)?.with_version(self.map.stores.quota_version()))
     }
 
-    pub(super) fn find(&self) -> Found {
+    pub(super) fn find(&self) -> Option<Known> {
         self.map.shards.find(&self.key, self.hash)
     }
 
     /// Chooses the route of a claim of `cost` made at `now`.
     pub(super) fn route(&self, terms: &QuotaTerms, cost: u64, now: u64) -> Route {
         match self.find() {
-            Found::Limiter(limiter) => Route::Limiter(limiter),
+            Some(Known::Limiter(limiter)) => Route::Limiter(limiter),
             _ if now < self.map.paused_until.load(Ordering::Acquire) => Route::Paused,
-            Found::CachedReply(cached) if cached.earliest(terms, cost) > now => {
+            Some(Known::Reply(cached)) if cached.earliest(terms, cost) > now => {
                 let (at, minted) = (cached.earliest(terms, cost), cached.minted(terms, cost));
                 let (not_before, remaining) = (cached.not_before(terms, cost), cached.remaining());
                 Route::Later { at, minted, not_before, remaining }
             }
-            Found::CachedReply(_) | Found::Nothing => Route::Request,
+            Some(Known::Reply(_)) | None => Route::Request,
         }
     }
 
     /// Returns the key's limiter, if it has one.
     pub(super) fn limiter_here(&self) -> Option<Limiter> {
-        if let Found::Limiter(limiter) = self.find() { Some(limiter) } else { None }
+        self.find()?.limiter().cloned()
     }
 
     /// Returns the key's limiter, and creates it if there is none. Fails if the key's name is too long or its quota is

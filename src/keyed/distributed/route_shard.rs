@@ -1,4 +1,4 @@
-//! The tables of the distributed keyed limiter, in shards: keys that have a limiter, and cached replies of other keys.
+//! The table of the distributed keyed limiter, in shards: keys that have a limiter, and cached replies of other keys.
 //!
 //! A cached reply may be dropped at any time, at the cost of a round trip, so no eviction order is needed. A limiter is
 //! dropped only when it is at rest: its tokens are returned, and its debts are paid.
@@ -15,9 +15,9 @@ use crate::sync::{AtomicU64, Ordering, ShardMutex};
 /// The largest number of shards, and the smallest number of keys for each.
 const MAX_SHARDS: u64 = 64;
 const KEYS_PER_SHARD: u64 = 64;
-/// With fewer entries than this, a table is not searched.
+/// With fewer cached replies than this, a table is not searched for stale ones.
 const SMALL: usize = 64;
-/// Entries in a group of the tables: with small keys a group fills three cache lines.
+/// Entries in a group of the tables.
 const SLOTS: usize = 5;
 
 /// All shards, selected by the hashes of keys.
@@ -32,29 +32,36 @@ pub(super) struct RouteShards<K> {
 }
 
 struct RouteShard<K> {
-    limiters: Groups<Entry<K, Limiter>, SLOTS>,
-    cached: Groups<Entry<K, CachedReply>, SLOTS>,
+    keys: Groups<Entry<K>, SLOTS>,
+    /// How many of the keys have a cached reply.
+    cached: usize,
     /// When there are this many cached replies, the stale ones are removed.
     prune_at: usize,
 }
 
-struct Entry<K, V> {
+struct Entry<K> {
     key: K,
     hash: u64,
-    value: V,
+    known: Known,
 }
 
 /// A key's limiter, or its cached reply.
-pub(super) enum Found {
+#[derive(Clone)]
+pub(super) enum Known {
     Limiter(Limiter),
-    CachedReply(CachedReply),
-    Nothing,
+    Reply(CachedReply),
+}
+
+impl Known {
+    pub(super) fn limiter(&self) -> Option<&Limiter> {
+        if let Self::Limiter(limiter) = self { Some(limiter) } else { None }
+    }
 }
 
 impl<K> RouteShards<K> {
     pub(super) fn new(most: u64) -> Self {
         let count = (most / KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
-        let shard = |_| ShardMutex::new(RouteShard { limiters: Groups::new(), cached: Groups::new(), prune_at: SMALL });
+        let shard = |_| ShardMutex::new(RouteShard { keys: Groups::new(), cached: 0, prune_at: SMALL });
         Self {
             shards: (0..count).map(shard).collect(),
             most,
@@ -75,7 +82,7 @@ impl<K> RouteShards<K> {
 
     /// Returns how many keys have a cached reply.
     pub(super) fn cached(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().cached.len()).sum()
+        self.shards.iter().map(|shard| shard.lock().cached).sum()
     }
 
     fn shard(&self, hash: u64) -> &ShardMutex<RouteShard<K>> {
@@ -90,11 +97,12 @@ impl<K> RouteShards<K> {
 
     /// Visits all limiters, one shard at a time.
     pub(super) fn each_limiter(&self, mut act: impl FnMut(&Limiter)) {
-        self.list(|entry| entry.value.clone()).for_each(|limiter| act(&limiter));
+        self.list(|_, limiter| limiter.clone()).for_each(|limiter| act(&limiter));
     }
 
-    fn list<T>(&self, of: impl Fn(&Entry<K, Limiter>) -> T) -> impl Iterator<Item = T> {
-        self.shards.iter().flat_map(move |shard| shard.lock().limiters.iter().map(&of).collect::<Vec<_>>())
+    fn list<T>(&self, of: impl Fn(&K, &Limiter) -> T) -> impl Iterator<Item = T> {
+        let of = move |entry: &Entry<K>| Some(of(&entry.key, entry.known.limiter()?));
+        self.shards.iter().flat_map(move |shard| shard.lock().keys.iter().filter_map(&of).collect::<Vec<_>>())
     }
 
     /// Returns the tokens granted by limiters that were forgotten, and how many of these tokens came back.
@@ -107,15 +115,16 @@ impl<K> RouteShards<K> {
         let Some(shard) = self.shards.get(number) else { return false };
         let mut shard = shard.lock();
         let mut gone = Vec::new();
-        shard.limiters.extract(|entry| entry.value.core().is_spare(), |entry| gone.push(entry));
-        for entry in &gone {
+        let is_spare = |entry: &mut Entry<K>| entry.known.limiter().is_some_and(|limiter| limiter.core().is_spare());
+        shard.keys.extract(is_spare, |entry| gone.push(entry));
+        for limiter in gone.iter().filter_map(|entry| entry.known.limiter()) {
             // Under the lock, so that a snapshot counts each limiter here or there.
-            let core = entry.value.core();
+            let core = limiter.core();
             let (granted, refunded) = core.look_at(|state, rovers, _| (state.granted(rovers), state.totals.refunded));
             self.granted.fetch_add(granted, Ordering::Relaxed);
             self.refunded.fetch_add(refunded, Ordering::Relaxed);
         }
-        shard.limiters.shrink(SMALL, |entry| entry.hash);
+        shard.keys.shrink(SMALL, |entry| entry.hash);
         drop(shard);
         self.limiters.fetch_sub(gone.len() as u64, Ordering::AcqRel);
         drop_all(gone);
@@ -126,35 +135,29 @@ impl<K> RouteShards<K> {
 impl<K: Eq + Clone> RouteShards<K> {
     /// All keys that have a limiter, one shard at a time.
     pub(super) fn entries(&self) -> impl Iterator<Item = (K, Limiter)> {
-        self.list(|entry| (entry.key.clone(), entry.value.clone()))
+        self.list(|key, limiter| (key.clone(), limiter.clone()))
     }
 
-    pub(super) fn find(&self, key: &K, hash: u64) -> Found {
-        let shard = self.shard(hash).lock();
-        if let Some(entry) = shard.limiters.find(hash, |entry| entry.key == *key) {
-            return Found::Limiter(entry.value.clone());
-        }
-        shard
-            .cached
-            .find(hash, |entry| entry.key == *key)
-            .map_or(Found::Nothing, |entry| Found::CachedReply(entry.value))
+    pub(super) fn find(&self, key: &K, hash: u64) -> Option<Known> {
+        self.shard(hash).lock().keys.find(hash, |entry| entry.key == *key).map(|entry| entry.known.clone())
     }
 
     /// Changes the cached reply of a key that has no limiter, and keeps it.
     pub(super) fn note<R>(&self, key: &K, hash: u64, now: u64, act: impl FnOnce(&mut CachedReply) -> R) -> R {
         let mut gone = Vec::new();
         let mut shard = self.shard(hash).lock();
-        let result = if let Some(entry) = shard.cached.find_mut(hash, |entry| entry.key == *key) {
-            act(&mut entry.value)
-        } else {
-            let mut value = CachedReply::nothing(now);
-            let result = act(&mut value);
-            if shard.limiters.find(hash, |entry| entry.key == *key).is_none() {
+        let mut reply = CachedReply::nothing(now);
+        let result = match shard.keys.find_mut(hash, |entry| entry.key == *key).map(|entry| &mut entry.known) {
+            Some(Known::Reply(reply)) => act(reply),
+            Some(Known::Limiter(_)) => act(&mut reply),
+            None => {
+                let result = act(&mut reply);
                 let key = key.clone();
                 shard.make_space(now, self.most_cached(), &mut gone);
-                shard.cached.insert(hash, Entry { key, hash, value });
+                shard.keys.insert(hash, Entry { key, hash, known: Known::Reply(reply) });
+                shard.cached += 1;
+                result
             }
-            result
         };
         drop(shard);
         drop_all(gone);
@@ -165,49 +168,52 @@ impl<K: Eq + Clone> RouteShards<K> {
     /// set.
     pub(super) fn put(&self, key: &K, hash: u64, limiter: Limiter, must: bool) -> Option<Limiter> {
         let mut shard = self.shard(hash).lock();
-        if let Some(entry) = shard.limiters.find(hash, |entry| entry.key == *key) {
-            let found = entry.value.clone();
-            drop(shard);
+        let index = shard.keys.index_of(hash, |entry| entry.key == *key);
+        if let Some(found) = index.and_then(|index| shard.keys.at(index)?.known.limiter().cloned()) {
             return Some(found);
         }
-        let cached = shard.cached.index_of(hash, |entry| entry.key == *key);
-        let key = key.clone();
-        shard.limiters.make_space(|entry| entry.hash);
+        let new_key = if index.is_none() { Some(key.clone()) } else { None };
         let most = if must { u64::MAX } else { self.most };
         let taken = self
             .limiters
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < most).then_some(count + 1));
         if taken.is_err() {
             drop(shard);
-            drop_quietly(key);
+            drop_quietly(new_key);
             return None;
         }
-        let cached = cached.and_then(|place| shard.cached.take(place));
-        shard.limiters.insert(hash, Entry { key, hash, value: limiter.clone() });
-        drop(shard);
-        drop_quietly(cached);
+        let known = Known::Limiter(limiter.clone());
+        if let Some(key) = new_key {
+            shard.keys.make_space(|entry| entry.hash);
+            shard.keys.insert(hash, Entry { key, hash, known });
+        } else if let Some(entry) = index.and_then(|index| shard.keys.at_mut(index)) {
+            entry.known = known;
+            shard.cached -= 1;
+        }
         Some(limiter)
     }
 }
 
 /// Drops the entries one by one. Keys are user types, and a panic of their drop must not lose a claim or end the task
 /// that forgets limiters. Two panics from one vector would abort the process.
-fn drop_all<K, V>(gone: Vec<Entry<K, V>>) {
+fn drop_all<K>(gone: Vec<Entry<K>>) {
     gone.into_iter().for_each(drop_quietly);
 }
 
 impl<K> RouteShard<K> {
-    /// Makes space for one more cached reply.
-    fn make_space(&mut self, now: u64, most: usize, gone: &mut Vec<Entry<K, CachedReply>>) {
-        if self.cached.len() >= self.prune_at.min(most) {
-            self.cached.extract(|entry| entry.value.is_stale(now), |entry| gone.push(entry));
-            // If few entries were stale, remove all: otherwise the next insertion would search again.
-            if self.cached.len() > most / 2 {
-                self.cached.extract(|_| true, |entry| gone.push(entry));
+    /// Makes space for one more cached reply. What is removed comes to `gone`, which is empty.
+    fn make_space(&mut self, now: u64, most: usize, gone: &mut Vec<Entry<K>>) {
+        if self.cached >= self.prune_at.min(most) {
+            let is_stale = |entry: &mut Entry<K>| matches!(&entry.known, Known::Reply(reply) if reply.is_stale(now));
+            self.keys.extract(is_stale, |entry| gone.push(entry));
+            // If few were stale, remove all: otherwise the next insertion would search again.
+            if self.cached - gone.len() > most / 2 {
+                self.keys.extract(|entry| entry.known.limiter().is_none(), |entry| gone.push(entry));
             }
-            self.prune_at = (2 * self.cached.len()).max(SMALL);
-            self.cached.shrink(SMALL, |entry| entry.hash);
+            self.cached -= gone.len();
+            self.prune_at = (2 * self.cached).max(SMALL);
+            self.keys.shrink(SMALL, |entry| entry.hash);
         }
-        self.cached.make_space(|entry| entry.hash);
+        self.keys.make_space(|entry| entry.hash);
     }
 }

@@ -158,7 +158,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             let remaining = match self.decide(key, hash, cost, false, TryAcquireError::Closed, take) {
                 Ok(Ok(Answer::Taken(left))) => return Ok(Taken { left, live: None }),
                 Ok(Ok(Answer::NotInParent(remaining))) => remaining,
-                Ok(Ok(Answer::Refused(error))) => return Err(self.refused_too(cost, error)),
+                Ok(Ok(Answer::Refused(error))) => {
+                    return Err(match (&self.parent, error) {
+                        (Some(parent), TryAcquireError::Denied(denied)) => parent.deny_too(cost, denied),
+                        _ => error,
+                    });
+                }
                 Ok(Err(live)) => return self.try_live(key, hash, live, cost),
                 Err(error) => return Err(TryAcquireError::of_key(&error)),
             };
@@ -214,14 +219,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             }
             Err(Stop::Live(live))
         })
-    }
-
-    /// Combines a denial by the key with the state of the parent.
-    fn refused_too(&self, cost: u64, error: TryAcquireError) -> TryAcquireError {
-        match (&self.parent, error) {
-            (Some(parent), TryAcquireError::Denied(denied)) => parent.deny_too(cost, denied),
-            _ => error,
-        }
     }
 
     fn try_live(

@@ -107,12 +107,17 @@ impl<K> Shard<K> {
 
     /// The quotas of a key, and its levels at the shard's time; or its live core, which knows its own levels.
     pub(super) fn levels_of(&self, index: EntryIndex) -> Result<(&Arc<Rates>, Levels), Arc<Core>> {
-        match self.slots.at(index) {
-            SlotRef::Packed(packed) => Ok((&self.rates, self.rates.unpack(packed, self.synced))),
+        let (rates, levels) = self.state_of(self.slots.at(index));
+        levels.map(|levels| (rates, levels))
+    }
+
+    pub(super) fn state_of<'a>(&'a self, slot: SlotRef<'a>) -> (&'a Arc<Rates>, Result<Levels, Arc<Core>>) {
+        match slot {
+            SlotRef::Packed(packed) => (&self.rates, Ok(self.rates.unpack(packed, self.synced))),
             SlotRef::Own(Own { rates, state: OwnState::Levels(levels), .. }) => {
-                Ok((rates, rates.advance(levels, self.synced)))
+                (rates, Ok(rates.advance(levels, self.synced)))
             }
-            SlotRef::Own(Own { state: OwnState::Live(live), .. }) => Err(Arc::clone(live)),
+            SlotRef::Own(Own { rates, state: OwnState::Live(live), .. }) => (rates, Err(Arc::clone(live))),
         }
     }
 

@@ -37,8 +37,8 @@ impl<K: Clone + Eq> Shard<K> {
     ) -> Result<(), Stop> {
         self.advance_to(request.now, context);
         let Some(index) = self.index(request) else { return Ok(()) };
-        let (rates, levels) = self.levels_of(index).map_err(Stop::Live)?;
-        let levels = levels.resumed();
+        let (rates, mut levels) = self.levels_of(index).map_err(Stop::Live)?;
+        levels.gate = 0;
         context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
         self.put(index, &levels);
         Ok(())

@@ -1,6 +1,6 @@
 //! Reading a shard: all its keys, and the quotas and the live entry of one.
 
-use super::{EntryRequest, Kind, Levels, Own, OwnState, Rates, Shard, ShardContext, SlotRef, Stop};
+use super::{EntryRequest, Kind, Levels, Own, Rates, Shard, ShardContext, SlotRef, Stop};
 use crate::core::Core;
 use crate::keyed::ToKey;
 use std::sync::Arc;
@@ -37,22 +37,15 @@ impl<K: Clone + Eq> Shard<K> {
         now: u64,
         context: &mut ShardContext<'_, K>,
     ) -> Vec<ListedKey<K>> {
-        let now = self.advance_to(now, context);
+        self.advance_to(now, context);
         let rebuilds = self.slots.rebuilds();
         let begins_anew = listing.rebuilds != rebuilds;
         let from = if begins_anew { 0 } else { listing.group };
         let (group, is_complete) = (from + PIECE, self.slots.is_last_piece(from, PIECE));
         *listing = Listing { group, rebuilds, begins_anew, is_complete };
         let listed = |(key, slot): (&K, SlotRef<'_>)| {
-            let (rates, levels, pinned) = match slot {
-                SlotRef::Packed(packed) => (&self.rates, Ok(self.rates.unpack(packed, now)), false),
-                SlotRef::Own(Own { rates, state: OwnState::Levels(levels), pinned }) => {
-                    (rates, Ok(rates.advance(levels, now)), *pinned)
-                }
-                SlotRef::Own(Own { rates, state: OwnState::Live(live), pinned }) => {
-                    (rates, Err(Arc::clone(live)), *pinned)
-                }
-            };
+            let pinned = matches!(slot, SlotRef::Own(Own { pinned: true, .. }));
+            let (rates, levels) = self.state_of(slot);
             ListedKey { key: key.clone(), rates: Arc::clone(rates), levels, pinned }
         };
         self.slots.piece(from, PIECE).map(listed).collect()
