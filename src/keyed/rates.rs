@@ -3,8 +3,8 @@
 //! Each quota has a bucket of its own, and [`Rate`] computes its level. A call takes its cost from all buckets or from
 //! none. A key without waiters has no other state, apart from a pause.
 //!
-//! Most keys have one quota. Its rate is stored inline, and its level is packed into 8 bytes; the levels of two quotas
-//! are packed into two words. The levels of more quotas are not packed.
+//! Most keys have one quota, and its level is packed into 8 bytes; the levels of two quotas are packed into two words. The
+//! levels of more quotas are not packed.
 
 use super::periods::Calendars;
 use super::quotas::{MAX_QUOTAS, Quotas};
@@ -19,8 +19,8 @@ const MAX_SPAN: i64 = 1 << 62;
 /// The quotas of a key, and the arithmetic of their levels.
 #[derive(Debug)]
 pub(super) struct Rates {
-    first: Rate,
-    others: Box<[Rate]>,
+    /// Of each quota, at least one.
+    rates: Box<[Rate]>,
     /// The shorter window of one or two quotas; `None` if levels cannot be packed.
     window: Option<u64>,
     /// The smallest amount of all sliding quotas, and its index; `None` without one. A key with one that is used has a live
@@ -88,39 +88,32 @@ impl Levels {
 impl Rates {
     /// Creates the arithmetic of [checked](Quotas::check) quotas.
     pub(super) fn new(quotas: Quotas, calendars: Option<&Calendars>) -> Self {
-        let mut rates = quotas.iter().map(|quota| Rate::new(quota, calendars));
-        let first = rates.next().expect("the quotas were checked: there is at least one");
-        let others: Box<[Rate]> = rates.collect();
-        let window = others.iter().try_fold(first.window(), |least, rate| Some(least.min(Some(rate.window()?))));
+        let rates: Box<[Rate]> = quotas.iter().map(|quota| Rate::new(quota, calendars)).collect();
+        let window = rates.iter().try_fold(u64::MAX, |least, rate| Some(least.min(rate.window()?)));
         let names = quota_names(quotas.named().map(|(name, _)| name));
-        let window = window.flatten().filter(|_| others.len() < 2);
+        let window = window.filter(|_| rates.len() <= 2);
         let sliding = quotas.iter().enumerate().filter(|(_, quota)| quota.is_sliding());
         let sliding = sliding.map(|(index, quota)| (quota.amount(), index)).min();
-        Self { window, first, others, sliding, kind: Kind::Quotas, quotas, names }
+        Self { window, rates, sliding, kind: Kind::Quotas, quotas, names }
     }
 
     pub(super) fn len(&self) -> usize {
-        1 + self.others.len()
+        self.rates.len()
     }
 
     #[inline]
     pub(super) fn first(&self) -> &Rate {
-        &self.first
+        &self.rates[0]
     }
 
     /// The rate of the only quota; `None` if there are several.
     #[inline]
     pub(super) fn only(&self) -> Option<&Rate> {
-        if self.others.is_empty() { Some(&self.first) } else { None }
-    }
-
-    #[inline]
-    fn rate(&self, index: usize) -> &Rate {
-        if index == 0 { &self.first } else { &self.others[index - 1] }
+        if let [only] = &*self.rates { Some(only) } else { None }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Rate> {
-        [&self.first].into_iter().chain(&self.others)
+        self.rates.iter()
     }
 
     /// For how many nanoseconds packed levels can be read after an instant at which they were written or checked;
@@ -131,7 +124,7 @@ impl Rates {
 
     /// The smallest burst: the most that a call can take at once.
     pub(super) fn burst(&self) -> u64 {
-        self.others.iter().map(Rate::burst).fold(self.first.burst(), u64::min)
+        self.iter().map(Rate::burst).fold(u64::MAX, u64::min)
     }
 
     /// The quota with that burst.
@@ -143,9 +136,8 @@ impl Rates {
     /// The levels that `units` computes for each quota, as of `at`.
     pub(super) fn levels(&self, at: u64, mut units: impl FnMut(usize, &Rate) -> i128) -> Levels {
         let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };
-        levels.units[0] = units(0, &self.first);
-        for (index, rate) in self.others.iter().enumerate() {
-            levels.units[index + 1] = units(index + 1, rate);
+        for (index, rate) in self.rates.iter().enumerate() {
+            levels.units[index] = units(index, rate);
         }
         levels
     }
@@ -267,7 +259,7 @@ impl Rates {
     /// and so does the fraction. A quota that `old` does not have starts full.
     pub(super) fn adopt(&self, old: &Self, levels: &Levels) -> Levels {
         let adopted = self.levels(levels.at, |index, rate| {
-            if index < old.len() { rate.adopt(old.rate(index), levels.units[index]) } else { rate.full() }
+            if index < old.len() { rate.adopt(&old.rates[index], levels.units[index]) } else { rate.full() }
         });
         Levels { gate: levels.gate, ..adopted }
     }
@@ -292,13 +284,11 @@ impl Rates {
         if self.window.is_none() || levels.is_paused() {
             return None;
         }
-        let first = self.first.packed(levels.level(0))?;
-        let second = match &*self.others {
-            [] => 0,
-            [second] => second.packed(levels.level(1))?.get(),
-            _ => return None,
+        let second = match self.rates.get(1) {
+            Some(second) => second.packed(levels.level(1))?.get(),
+            None => 0,
         };
-        Some(Packed { first, second })
+        Some(Packed { first: self.first().packed(levels.level(0))?, second })
     }
 
     /// Reads packed levels at `at`, an instant inside the window.
@@ -306,8 +296,8 @@ impl Rates {
     pub(super) fn unpack(&self, packed: Packed, at: u64) -> Levels {
         let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };
         let read = |rate: &Rate, word| rate.clip(rate.of_packed(word, at) as i128);
-        levels.units[0] = read(&self.first, packed.first);
-        if let (Some(rate), Some(word)) = (self.others.first(), NonZeroU64::new(packed.second)) {
+        levels.units[0] = read(self.first(), packed.first);
+        if let (Some(rate), Some(word)) = (self.rates.get(1), NonZeroU64::new(packed.second)) {
             levels.units[1] = read(rate, word);
         }
         levels
@@ -316,9 +306,9 @@ impl Rates {
     /// Takes `cost` tokens from packed levels at `now`, an instant inside the window. Returns the new packed levels and
     /// what remains, or `None` if the tokens are not there.
     pub(super) fn take_from_packed(&self, packed: Packed, cost: u64, now: u64) -> Option<(Packed, Left)> {
-        let (first, left) = self.first.take_from_packed(packed.first, cost, now)?;
+        let (first, left) = self.first().take_from_packed(packed.first, cost, now)?;
         let Some(word) = NonZeroU64::new(packed.second) else { return Some((Packed { first, second: 0 }, left)) };
-        let (second, other) = self.others.first()?.take_from_packed(word, cost, now)?;
+        let (second, other) = self.rates.get(1)?.take_from_packed(word, cost, now)?;
         if left.word() != 0 || other.word() != 0 {
             // The grant has one instant for both quotas, which `left` adds.
             return None;
@@ -343,10 +333,10 @@ mod tests {
         let (packed, left) = rates.take_from_packed(full, 9, 7).unwrap();
         assert_eq!(left.tokens(), 1);
         let levels = rates.unpack(packed, 7);
-        assert_eq!([0, 1].map(|index| rates.rate(index).tokens(levels.level(index).units)), [1, 991]);
+        assert_eq!([0, 1].map(|index| rates.rates[index].tokens(levels.level(index).units)), [1, 991]);
         assert!(rates.take_from_packed(packed, 2, 7).is_none(), "the first has one token");
         let mut low = levels;
-        low.units[1] = rates.rate(1).units(1) - 1;
+        low.units[1] = rates.rates[1].units(1) - 1;
         let low = rates.pack(&low).unwrap();
         assert!(rates.take_from_packed(low, 1, 7).is_none(), "the second has less than one token");
     }
@@ -369,7 +359,7 @@ mod tests {
         let mut levels = one.full(5);
         one.charge(&mut levels, 17);
         let adopted = two.adopt(&one, &levels);
-        assert_eq!(adopted.units[..2], [two.rate(0).units(3), two.rate(1).full()]);
+        assert_eq!(adopted.units[..2], [two.rates[0].units(3), two.rates[1].full()]);
         assert_eq!(one.tokens(&one.adopt(&two, &adopted)), 3);
     }
 
