@@ -41,16 +41,18 @@ async fn classes_with_few_callers_have_their_shares() {
         ([60, 0], [0, 4]),
         ([4, 4], [0, 60]),
     ];
-    let table = ingresses.into_iter().flat_map(|(first, second)| [(2, first, second), (16, first, second)]);
-    for (nodes, first, second) in table.filter(|row| *row != (2, [2, 2], [2, 2])) {
+    // On few nodes more tokens come to a class at once, so the shares of a short time differ by more.
+    let table =
+        ingresses.into_iter().flat_map(|(first, second)| [(2, 10_000, first, second), (16, 4_000, first, second)]);
+    for (nodes, time, first, second) in table.filter(|row| *row != (2, 10_000, [2, 2], [2, 2])) {
         let fleet = Fleet::of_two();
         let node = |node| {
             let [pages, backup] = if node % 2 == 0 { first } else { second };
             fleet.node(&[("pages", pages), ("backup", backup)])
         };
         let _nodes: Vec<Node> = (0..nodes).map(node).collect();
-        sleep(millis(2_000)).await;
-        fleet.check_policy(millis(10_000), &format!("{nodes} nodes, {first:?} and {second:?}")).await;
+        sleep(millis(1_000)).await;
+        fleet.check_policy(millis(time), &format!("{nodes} nodes, {first:?} and {second:?}")).await;
         fleet.assert_lawful(500, 50);
     }
 }
