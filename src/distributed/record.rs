@@ -2,8 +2,6 @@
 
 use super::bucket::{Class, Node, Place, Returned};
 use super::{QuotaTerms, ReplyKind, SharedBucket, StoreError};
-use std::collections::HashMap;
-use std::fmt::Write;
 
 /// The first line of a record: another encoding would have another one.
 const FORMAT: &str = "tollgate 1";
@@ -28,30 +26,23 @@ impl SharedBucket {
     /// Nodes are in the order of their numbers, so that equal buckets have equal records. The numbers are those of the
     /// hash that `tollgate-redis` keeps.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Self { terms, level, stamp, part, swept, epoch, busy, was, clock, placed, fill, .. } = self;
-        let Self { last_until, ends, last, credit, void, .. } = self;
-        let mut text = format!(
-            "{FORMAT}\n{terms}\n{level} {stamp} {part} {swept} {epoch} {busy} {was} {clock} {placed} {fill} {last_until} {ends} {last} {credit} {void}"
-        );
+        let Self { level, stamp, part, swept, epoch, busy, was, clock, placed, fill, .. } = *self;
+        let Self { last_until, ends, last, credit, void, .. } = *self;
+        let numbers =
+            [level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last_until, ends, last, credit, void];
+        let mut text = format!("{FORMAT}\n{}\n{}", self.terms, joined(&numbers));
         self.returned.iter().for_each(|Returned { from, to }| text += &format!(" {from} {to}"));
         text += "\n";
-        let classes = self.classes.iter().map(|class| {
-            let Class { number, parent, weight, lead, seen } = class;
-            format!("{number} {parent} {weight} {lead} {seen}")
-        });
-        text += &classes.collect::<Vec<_>>().join(" ");
+        let of = |&Class { number, parent, weight, lead, seen }: &Class| joined(&[number, parent, weight, lead, seen]);
+        text += &self.classes.iter().map(of).collect::<Vec<_>>().join(" ");
         text += "\n";
         let mut nodes: Vec<(&u128, &Node)> = self.nodes.iter().collect();
         nodes.sort_unstable_by_key(|(id, _)| **id);
         for (id, node) in nodes {
-            let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, .. } = node;
-            let Node { last, grace, places, .. } = node;
-            write!(
-                text,
-                "{id:032x} {number} {allowance} {until} {epoch} {granted} {promised} {queued_before} {part} {at} {last} {grace}"
-            )
-            .expect("a string takes all text");
-            for Place { class, first, since, expected } in places {
+            let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, .. } = *node;
+            let numbers = [allowance, until, epoch, granted, promised, queued_before, part, at, node.last, node.grace];
+            text += &format!("{id:032x} {number} {}", joined(&numbers));
+            for Place { class, first, since, expected } in &node.places {
                 text += &format!(" {class} {first} {since} {expected}");
             }
             text += "\n";
@@ -81,24 +72,21 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     let terms = QuotaTerms::from_text(lines.next()?)?;
     let line = lines.next()?;
     let end = line.match_indices(' ').nth(14).map_or(line.len(), |(end, _)| end);
-    let [level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last_until, ends, last, credit, void] =
-        numbers(&line[..end])?;
-    let mut returned = Vec::new();
-    for [from, to] in groups(&line[end..])? {
-        returned.push(Returned { from, to });
-    }
+    let mut bucket = SharedBucket { terms, ..SharedBucket::new(terms, 0) };
+    let all: [i64; 15] = numbers(&line[..end])?;
+    [bucket.level, bucket.stamp, bucket.part, bucket.swept, bucket.epoch, bucket.busy, bucket.was, ..] = all;
+    [.., bucket.clock, bucket.placed, bucket.fill, bucket.last_until, bucket.ends, _, _, _] = all;
+    [.., bucket.last, bucket.credit, bucket.void] = all;
+    bucket.returned = groups(&line[end..])?.into_iter().map(|[from, to]| Returned { from, to }).collect();
     let line = lines.next()?;
-    let mut classes = Vec::new();
     let line = if line.is_empty() { String::new() } else { format!(" {line}") };
-    for [number, parent, weight, lead, seen] in groups(&line)? {
-        classes.push(Class { number, parent, weight, lead, seen });
-    }
+    let of = |[number, parent, weight, lead, seen]: [i64; 5]| Class { number, parent, weight, lead, seen };
+    bucket.classes = groups(&line)?.into_iter().map(of).collect();
     let is_class = |class: &Class| class.number >= 0 && class.parent >= 0 && class.weight > 0 && class.lead >= 0;
-    if !classes.iter().all(is_class) || classes.first().is_some_and(|class| class.number != 0) {
+    if !bucket.classes.iter().all(is_class) || bucket.classes.first().is_some_and(|class| class.number != 0) {
         return None;
     }
     let is_progress = |part: i64| (0..terms.period as i64).contains(&part);
-    let mut nodes = HashMap::new();
     for line in lines {
         let (id, rest) = line.split_at_checked(32)?;
         let (number, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
@@ -114,14 +102,15 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
         if [allowance, granted, promised, queued_before, part, last, grace].iter().any(|count| *count < 0)
             || !are_natural
             || promised > 0 && !is_progress(part)
-            || !(0..=clock).contains(&at)
-            || nodes.insert(u128::from_str_radix(id, 16).ok()?, node).is_some()
+            || !(0..=bucket.clock).contains(&at)
+            || bucket.nodes.insert(u128::from_str_radix(id, 16).ok()?, node).is_some()
         {
             return None;
         }
     }
-    let held =
-        nodes.values().try_fold(0_i64, |held, node| held.checked_add(node.allowance)).filter(|held| *held <= MOST)?;
+    let mut held = bucket.nodes.values().map(|node| node.allowance);
+    bucket.held = held.try_fold(0_i64, i64::checked_add).filter(|held| *held <= MOST)?;
+    let SharedBucket { part, busy, was, clock, placed, fill, last, credit, void, .. } = bucket;
     // So many nodes that a product with microseconds does not overflow.
     if busy.max(was) > MOST_NODES {
         return None;
@@ -129,28 +118,12 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     if !is_progress(part) || [busy, was, clock, placed, fill, last, credit, void].iter().any(|count| *count < 0) {
         return None;
     }
-    Some(SharedBucket {
-        terms,
-        level,
-        stamp,
-        part,
-        swept,
-        epoch,
-        busy,
-        was,
-        clock,
-        placed,
-        fill,
-        last,
-        credit,
-        void,
-        returned,
-        held,
-        nodes,
-        classes,
-        last_until,
-        ends,
-    })
+    Some(bucket)
+}
+
+/// Writes numbers with single spaces between.
+fn joined(numbers: &[i64]) -> String {
+    numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// Reads groups of `N` numbers, each behind a space.
@@ -198,6 +171,11 @@ mod tests {
         assert_eq!(SharedBucket::from_bytes(&record), Ok(bucket.clone()));
         let new = SharedBucket::new(QuotaTerms::of(&Quota::per_day(1), 0).unwrap(), NOW);
         assert_eq!(SharedBucket::from_bytes(&new.to_bytes()), Ok(new));
+        let period = [5, 1_000_000, 5, 5, 9, 0, NOW as u64, NOW as u64 + 9];
+        let calendar = QuotaTerms::from_numbers(&period).unwrap();
+        let mut of_calendar = SharedBucket::new(calendar, NOW);
+        of_calendar.answer(&LeaseRequest::new(7, 1, calendar), NOW + 1).unwrap();
+        assert_eq!(SharedBucket::from_bytes(&of_calendar.to_bytes()), Ok(of_calendar));
         // Both classes get places, and count as lacking tokens until then. As each asks for all that it lacks, nothing is promised to the other further than 5 ms ahead.
         let mut ask = LeaseRequest::new(8, 1, bucket.terms);
         let mut shared = bucket;
