@@ -32,7 +32,7 @@ if not node then
   if s then
     if #s ~= 32 or stored[2] ~= asked then amount = nil else level, stamp, part, clock = unpacked('<dddd', s) end
   end
-  if amount and now >= stamp then
+  if amount and now >= stamp and stamp % 1 == 0 then
     -- `+ 0` makes a number of a text in less time than `tonumber`.
     local want, elapsed = ARGV[2] + 0, now - stamp
     amount, period, burst, initial = amount + 0, period + 0, burst + 0, initial + 0
@@ -140,7 +140,10 @@ if stored[1] then
   if #s > 32 then
     swept, epoch, busy, was, placed, fill, held, nodes, last_until, last, credit, void = unpacked('<dddddddddddd', s, 33)
   end
-  if min(stamp, part, clock, swept, busy, was, placed, fill, held, nodes, last_until, last, credit, void) < 0 then
+  -- As a double, hardly any text is an instant.
+  if stamp % 1 > 0 or stamp > 2 ^ 53
+    or min(stamp, part, clock, swept, busy, was, placed, fill, held, nodes, last_until, last, credit, void) < 0
+  then
     return damaged('s')
   end
   for i = 129, #s, 16 do

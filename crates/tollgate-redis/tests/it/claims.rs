@@ -107,7 +107,9 @@ fn a_record_that_other_software_has_overwritten_is_named() {
     let Some(server) = Server::start() else { return };
     let (mut connection, script, key) = (server.client(), timed(), "tollgate:{overwritten}");
     let terms = terms(Quota::per_second(10).burst(20));
-    for text in ["", "15 1700000000000000 0 0", "15 1700000000000000 0 0, and so on"] {
+    // The last two have the length of a record.
+    let sums = ["d41d8cd98f00b204e9800998ecf8427e", "900150983cd24fb0d6963f7d28e17f72"];
+    for text in ["", "15 1700000000000000 0 0", sums[0], sums[1]] {
         redis::cmd("HSET").arg(key).arg("s").arg(text).arg("q").arg(terms.to_string()).exec(&mut connection).unwrap();
         let error = eval(&mut connection, &script, key, &single(1, terms, 1), BEGIN).unwrap_err();
         assert!(error.contains("field s of tollgate:{overwritten} was overwritten"), "{text}: {error}");
