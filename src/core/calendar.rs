@@ -117,8 +117,11 @@ impl CalendarTime {
         let expected = self.number(now);
         self.offset = offset;
         let current = self.number(now);
-        if self.begun.is_empty() {
+        // Also the period that the clock shows when a state is restored goes on, if it was set back further than to what the
+        // state knows of: each restart would begin it anew.
+        if self.begun.is_empty() || is_first && current < self.next && self.has_begun(current).is_none() {
             self.begun.push((current.saturating_sub(1), current));
+            self.begun.sort_unstable();
             self.current = current;
             self.begun_at = self.at(current).unwrap_or(0);
         }

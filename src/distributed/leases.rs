@@ -23,8 +23,7 @@ pub(crate) struct Leases {
     after: u64,
     /// The claims that wait, in the order of their arrival. Those that left are removed late.
     waits: VecDeque<Wait>,
-    /// Of a calendar quota: the period of the last answer, and when its first answer came.
-    period: (u64, u64),
+    period: Period,
     /// The node's planner.
     pub(crate) planner: Option<Box<RefillPlanner>>,
     /// The store that promises the tokens.
@@ -37,6 +36,17 @@ impl Clone for Leases {
         let &Self { ref list, spare, until, after, period, .. } = self;
         Self { list: list.clone(), spare, until, after, period, waits: VecDeque::new(), planner: None, store: None }
     }
+}
+
+/// Of a calendar quota, the period of the last answer. Instants are in the limiter's nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Period {
+    /// By the store's clock.
+    begins: u64,
+    /// When its first answer came: grants that were made earlier are of other periods. `u64::MAX` once it is over.
+    since: u64,
+    /// When it ends, or a little earlier.
+    ends: u64,
 }
 
 /// A claim that waits. Instants are in the limiter's nanoseconds.
@@ -208,6 +218,9 @@ impl Leases {
     /// came before `now` and find no space are lost. Tokens that come in this very nanosecond wait until the next
     /// one, for the next waiter in the queue, unless the front claim has no use for them.
     pub(crate) fn mint(&mut self, now: u64, space: u64, lacks: u64) -> u64 {
+        if now >= self.period.ends {
+            self.period.since = u64::MAX;
+        }
         let (mut minted, mut is_lost) = (0, false);
         loop {
             let (end, tokens) = self.piece(0);
@@ -391,17 +404,17 @@ impl Leases {
         unused
     }
 
-    /// The answer to a request with these terms comes at `now`: it may be the first one of a period of the calendar.
-    pub(crate) fn note_period(&mut self, terms: &QuotaTerms, now: u64) {
-        if terms.is_calendar() && (terms.begins > self.period.0 || terms.ends == 0) {
-            self.period = (terms.begins, now);
-        }
+    /// The answer to a request with these terms comes at `now`, in a period that ends at `ends`.
+    pub(crate) fn note_period(&mut self, terms: &QuotaTerms, now: u64, ends: u64) {
+        let Period { begins, since, .. } = self.period;
+        let is_first = terms.begins > begins || terms.ends == 0 || since == u64::MAX;
+        self.period = Period { begins: begins.max(terms.begins), since: if is_first { now } else { since }, ends };
     }
 
     /// Whether a refund of a grant made at this instant counts.
     pub(crate) fn takes_back(&self, granted_at: Option<u64>) -> bool {
         let is_calendar = self.planner.as_ref().is_some_and(|planner| planner.terms().is_calendar());
-        !is_calendar || granted_at.is_some_and(|at| at >= self.period.1)
+        !is_calendar || granted_at.is_some_and(|at| at >= self.period.since)
     }
 
     /// Drops promised tokens, which are void, and spare tokens, which must not be returned any more.

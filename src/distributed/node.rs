@@ -255,7 +255,9 @@ impl State {
         let was_own = was_out && matches!(planner.outage, Outage::Share(_));
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
         let at = now.max(self.supply.synced());
-        self.leases().note_period(&ask.terms, at);
+        let rest = planner.terms().period().saturating_sub(answer.phase);
+        let ends = at.saturating_sub(elapsed).saturating_sub(answer.age * 1_000).saturating_add(rest * 1_000);
+        self.leases().note_period(&ask.terms, at, ends);
         if ask.want > 0 && answer.now + answer.promised == 0 && answer.terms.is_none() {
             planner.sent_away = Some(SentAway {
                 claim: planner.asked_for,

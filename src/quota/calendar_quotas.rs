@@ -13,7 +13,7 @@ use crate::error::ConfigError;
 /// The wall clock is [`Clock::wall`](crate::Clock::wall), by default the system's. It is read when a period is about to
 /// begin, and at least every minute while callers wait, or when a call comes. So a limiter notices a clock that was set,
 /// and a machine that was suspended, within a minute. A period never begins twice: if the clock is set back over the
-/// beginning of a period, that period goes on.
+/// beginning of a period, that period goes on. (A state over a restart remembers the last two periods.)
 ///
 /// Of a distributed limiter, it is the store's clock that counts, and periods have at least a second. A store that was not
 /// asked for an hour beyond a period has forgotten the quota, and begins with its [`initial`](Self::initial) tokens.

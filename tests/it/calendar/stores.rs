@@ -305,6 +305,27 @@ async fn a_refund_of_an_earlier_period_frees_nothing() {
     }
 }
 
+/// The node has not asked in this period yet: by its last answer, it is still in the one before.
+#[tokio::test(start_paused = true)]
+async fn a_refund_frees_nothing_once_its_period_is_over_whether_the_node_has_asked_or_not() {
+    let store = MemoryStore::new();
+    let [one, two] = [(); 2].map(|()| node(store.clone(), ten_seconds(2)));
+    sleep(Duration::from_millis(9_900)).await;
+    assert!(one.try_acquire(1).is_err(), "it asks for a token");
+    sleep(Duration::from_millis(20)).await;
+    let mut old = one.try_acquire(1).unwrap();
+    sleep(Duration::from_millis(90)).await;
+    one.try_acquire(1).unwrap().forget();
+    old.settle(0);
+    let mut granted = 1;
+    for _ in 0..20 {
+        granted +=
+            [&one, &two].map(|node| u64::from(node.try_acquire(1).map(Grant::forget).is_ok())).iter().sum::<u64>();
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(granted, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_no_store_can_count_is_refused() {
     let store = MemoryStore::new();

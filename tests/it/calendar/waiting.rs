@@ -122,3 +122,28 @@ fn a_restart_continues_the_period() {
         assert_eq!((limiter.available(), keyed.available(&1)), (later, later), "an hour after {minutes} minutes");
     }
 }
+
+/// The clock was set back by two hours, and the process is started anew again and again.
+#[cfg(all(feature = "state", feature = "keyed"))]
+#[test]
+fn a_restart_begins_no_period() {
+    use tollgate::{KeyedLimiter, ManualClock};
+    let quota = Quota::per_calendar_hour(10);
+    let clock = ManualClock::new();
+    clock.set_wall(at("2026-05-01T20:30:00Z"));
+    let mut limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let mut keyed = KeyedLimiter::<u8>::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    drop((limiter.try_acquire(10).unwrap(), keyed.try_acquire(&1, 10).unwrap()));
+    clock.set_wall(at("2026-05-01T18:30:00Z"));
+    clock.advance(HOUR / 60);
+    drop((limiter.try_acquire(10).unwrap(), keyed.try_acquire(&1, 10).unwrap()));
+    for _ in 0..3 {
+        let wall = clock.wall();
+        let (state, keys) = (limiter.state_at(wall).unwrap(), keyed.state_at(wall));
+        limiter = Limiter::builder().quota(quota).clock(clock.clone()).restore(state, wall).build().unwrap();
+        keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).restore(keys, wall).build().unwrap();
+        assert_eq!((limiter.available(), keyed.available(&1)), (0, 0));
+    }
+    clock.advance(5 * HOUR / 2);
+    assert_eq!((limiter.available(), keyed.available(&1)), (10, 10));
+}
