@@ -3,8 +3,8 @@
 use super::{ClassGrant, LeaseRequest, QuotaTerms, ReplyKind, Store, StoreError};
 use crate::clock::time::wall_micros;
 
-/// No number of an answer is larger: levels, debts and instants are exact in doubles. A store that says too much within this
-/// bound, of the tokens promised before for example, is believed: debts may be that large.
+/// No number of an answer is larger: levels, debts and instants are exact in doubles. A store that says too much within
+/// this bound, of the tokens promised before for example, is believed: debts may be that large.
 const MOST: u64 = 1 << 53;
 
 /// How often a request is sent anew because another period began on its way.
@@ -43,17 +43,17 @@ pub struct LeaseGrant {
     /// For how long the store has kept its state, in microseconds: a store that has lost it begins again at 0.
     pub clock: u64,
     /// The quota of the store, if it is another than that of the request: a newer one. The tokens of this answer are
-    /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node asks
-    /// anew by this quota.
+    /// minted by it: those of a repeated request, or of one that wanted tokens at once. Others get none, and the node
+    /// asks anew by this quota.
     pub terms: Option<QuotaTerms>,
     /// What each class of the request gets, in the order of the request.
     pub classes: Vec<ClassGrant>,
 }
 
 impl LeaseGrant {
-    /// Builds the answer to a request with so many `classes` from the numbers of the script's reply, in their order: thirteen,
-    /// four for each class, and those of [terms](QuotaTerms::numbers) if the store has another quota than the request. `None`
-    /// if these are no answer.
+    /// Builds the answer to a request with so many `classes` from the numbers of the script's reply, in their order:
+    /// thirteen, four for each class, and those of [terms](QuotaTerms::numbers) if the store has another quota than the
+    /// request. `None` if these are no answer.
     pub fn from_numbers(numbers: &[u64], classes: usize) -> Option<Self> {
         let (answer, rest) = numbers.split_first_chunk()?;
         let &[before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock] =
@@ -69,7 +69,8 @@ impl LeaseGrant {
         Some(Self { wait, part, allowance, nodes, remaining, last, clock, terms, classes, ..tokens })
     }
 
-    /// Checks that a store can mean this answer to `ask`: its numbers can be counted with, and its tokens were asked for.
+    /// Checks that a store can mean this answer to `ask`: its numbers can be counted with, and its tokens were asked
+    /// for.
     pub(crate) fn check(&self, ask: &LeaseRequest) -> Result<(), String> {
         let &Self { before, age, now, promised, queued_before, phase, wait, .. } = self;
         let &Self { part, allowance, nodes, remaining, last, clock, terms, .. } = self;
@@ -99,9 +100,9 @@ impl LeaseGrant {
     }
 }
 
-/// Sends a request to the store. Of a calendar quota, it says the period that the store's clock is in. An answer that no store
-/// can mean is an error, so the request is repeated: the limiter goes on when the store is repaired, and until then nothing of
-/// what it says is used.
+/// Sends a request to the store. Of a calendar quota, it says the period that the store's clock is in. An answer that
+/// no store can mean is an error, so the request is repeated: the limiter goes on when the store is repaired, and until
+/// then nothing of what it says is used.
 pub(crate) async fn answered(store: &dyn Store, ask: &mut LeaseRequest) -> Result<LeaseGrant, StoreError> {
     let mut attempts = 0;
     let answer = loop {

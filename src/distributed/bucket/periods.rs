@@ -1,15 +1,16 @@
-//! The periods of calendar quotas. The store's clock decides when one begins, and requests say when that is: the nodes know the
-//! calendar.
+//! The periods of calendar quotas. The store's clock decides when one begins, and requests say when that is: the nodes
+//! know the calendar.
 //!
-//! When a period begins, the level becomes the amount, less what nodes may still have of earlier answers. Nothing is promised
-//! for the next period. So the tokens of all answers of a period, less those that return in it, are at most the amount.
+//! When a period begins, the level becomes the amount, less what nodes may still have of earlier answers. Nothing is
+//! promised for the next period. So the tokens of all answers of a period, less those that return in it, are at most
+//! the amount.
 
 use super::{Node, SharedBucket, exact};
 use crate::distributed::{LeaseRequest, QuotaTerms, StoreError};
 
 impl SharedBucket {
-    /// Whether the clock is in the period that the request says; for a node that does not know the calendar, in the one that
-    /// has begun here.
+    /// Whether the clock is in the period that the request says; for a node that does not know the calendar, in the one
+    /// that has begun here.
     pub(super) fn check_period(&self, asked: QuotaTerms, now: i64) -> Result<(), StoreError> {
         let is_newer = asked.version > self.terms.version;
         let follows = !is_newer && (asked.kind != self.terms.kind || asked.ends == 0);
@@ -20,8 +21,8 @@ impl SharedBucket {
         Ok(())
     }
 
-    /// Begins the period that the request says, if the last one is over. Returns whether tokens came with it: the first one
-    /// of a new bucket has its initial tokens.
+    /// Begins the period that the request says, if the last one is over. Returns whether tokens came with it: the first
+    /// one of a new bucket has its initial tokens.
     pub(super) fn turn(&mut self, asked: QuotaTerms, now: i64) -> bool {
         let QuotaTerms { kind, burst, begins, ends, .. } = self.terms;
         if asked.kind != kind || !asked.is_in(now) || now < ends as i64 {
@@ -38,7 +39,8 @@ impl SharedBucket {
         true
     }
 
-    /// How many tokens the node returns: of a calendar quota no more than it got in this period, or might keep when that began.
+    /// How many tokens the node returns: of a calendar quota no more than it got in this period, or might keep when
+    /// that began.
     pub(super) fn most_back(&self, ask: &LeaseRequest, before: &Node) -> i64 {
         let most = if self.terms.is_calendar() { before.allowance + before.granted } else { i64::MAX };
         exact(ask.back).min(most)

@@ -6,12 +6,14 @@ use crate::distributed::LeaseRequest;
 /// The most returned promises that are remembered: of more, the one whose tokens come first is lost.
 const MOST_RETURNED: usize = 8;
 
-/// The instants of a promise differ by no more than this time between node and store, in microseconds, if no clock steps.
+/// The instants of a promise differ by no more than this time between node and store, in microseconds, if no clock
+/// steps.
 const SLACK: i64 = 100;
 
 impl SharedBucket {
-    /// Takes back what a node does not use: `back` tokens that are there, and promised ones. The last promised tokens are not promised
-    /// any more, so the debt falls. Those that have later ones behind them can be promised anew, under their numbers.
+    /// Takes back what a node does not use: `back` tokens that are there, and promised ones. The last promised tokens
+    /// are not promised any more, so the debt falls. Those that have later ones behind them can be promised anew, under
+    /// their numbers.
     pub(super) fn take_back(&mut self, ask: &LeaseRequest, mut back: i64, held: i64) {
         let last = exact(ask.last);
         let minted = self.minted();
