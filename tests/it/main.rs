@@ -22,8 +22,6 @@ mod dry_run;
 #[cfg(all(feature = "fine-timer", not(miri)))]
 mod fine_timer;
 mod fixture;
-#[cfg(feature = "distributed")]
-mod fleet;
 mod fuzz_corpus;
 #[cfg(feature = "io")]
 mod io;

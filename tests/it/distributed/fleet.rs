@@ -1,6 +1,6 @@
 //! A fleet of nodes whose callers claim without end, in simulated time, and its figures.
 
-use super::distant::Distant;
+use super::distant::{Busy, Distant};
 use super::law::Ledger;
 use super::nodes::{limiter, millis};
 use crate::fixture::*;
@@ -30,6 +30,10 @@ pub struct Fleet {
     pub losses: u32,
     /// One claim in so many is given up if it waits for 30 ms.
     pub hasty: u32,
+    /// The time that the store needs for a request.
+    pub service: u64,
+    /// From when to when the figures are taken.
+    pub span: [u64; 2],
 }
 
 /// Four nodes next to a store with one hot quota.
@@ -47,28 +51,32 @@ pub const HOT: Fleet = Fleet {
     jitter: 0,
     losses: 0,
     hasty: 0,
+    service: 0,
+    span: [8_000, 20_000],
 };
 /// 100 ms to the store and 100 ms back.
 pub const FAR: Fleet = Fleet { rate: 2_000, burst: 200, latencies: &[100; 4], callers: 100, ..HOT };
 
-/// What a fleet did between `WARM` and `END`.
+/// What a fleet did in its span.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
     /// Tokens granted, as a part of those that were minted.
     pub rate: f64,
     /// Requests to the store per 1,000 tokens.
     pub trips: f64,
+    /// The fewest tokens of a node that is not quiet, as a part of the most.
+    pub fairness: f64,
+    /// The longest wait of a quiet node.
+    pub wait: Duration,
     /// Whole tokens above the law. An answer may be on its way, and a timer late by a millisecond.
     pub excess: f64,
 }
-
-const WARM: Duration = millis(8_000);
-const END: Duration = millis(20_000);
 
 struct World {
     fleet: Fleet,
     began: Instant,
     ledger: Ledger,
+    busy: Busy,
 }
 
 impl Fleet {
@@ -76,37 +84,55 @@ impl Fleet {
     pub async fn run(self) -> Figures {
         let store = MemoryStore::new();
         let quota = Quota::per_second(self.rate).burst(self.burst);
-        let world = Arc::new(World { fleet: self, began: Instant::now(), ledger: Ledger::default() });
+        let busy = Busy::new(millis(self.service));
+        let world = Arc::new(World { fleet: self, began: Instant::now(), ledger: Ledger::default(), busy });
         let loud = self.latencies.len() - self.quiet;
         let mut callers = JoinSet::new();
         for (index, latency) in self.latencies.iter().enumerate() {
             let connection = Distant::new(&store, millis(*latency), index as u64);
-            let node = limiter(&connection.unreliable(millis(self.jitter), self.losses), quota);
+            let connection = connection.unreliable(millis(self.jitter), self.losses).served(&world.busy);
+            let node = limiter(&connection, quota);
             for caller in 0..if index < loud { self.callers } else { 1 } {
                 callers.spawn(Arc::clone(&world).call(index, caller, node.clone(), index >= loud));
             }
         }
-        sleep_until(world.began + WARM).await;
+        let [warm, end] = self.span.map(|at| world.began + millis(at));
+        sleep_until(warm).await;
         let asks = store.asks();
-        sleep_until(world.began + END).await;
+        sleep_until(end).await;
         let asks = store.asks() - asks;
-        let sum: u64 = callers.join_all().await.into_iter().sum();
+        let (mut got, mut wait) = (vec![0; self.latencies.len()], Duration::ZERO);
+        for (node, tokens, longest) in callers.join_all().await {
+            got[node] += tokens;
+            wait = if node < loud { wait } else { wait.max(longest) };
+        }
+        let sum: u64 = got.iter().sum();
+        let range = got[..loud].iter().min().zip(got[..loud].iter().max()).unwrap();
         let late = self.latencies.iter().max().unwrap() + self.jitter + 1;
         Figures {
-            rate: sum as f64 / self.rate as f64 / (END - WARM).as_secs_f64(),
+            rate: sum as f64 / self.rate as f64 / (end - warm).as_secs_f64(),
             trips: asks as f64 * 1_000.0 / sum as f64,
+            fairness: *range.0 as f64 / *range.1 as f64,
+            wait,
             excess: (world.ledger.excess(self.rate, self.burst) - (late * self.rate) as f64 / 1e3).max(0.0),
         }
     }
 }
 
 impl World {
-    /// One caller. Returns the tokens that it was granted after `WARM`.
-    async fn call(self: Arc<Self>, node: usize, caller: u64, limiter: Limiter, is_quiet: bool) -> u64 {
-        let Fleet { work, turns, .. } = self.fleet;
+    /// One caller. Returns its node, and the tokens that it was granted in the span and its longest wait for them.
+    async fn call(
+        self: Arc<Self>,
+        node: usize,
+        caller: u64,
+        limiter: Limiter,
+        is_quiet: bool,
+    ) -> (usize, u64, Duration) {
+        let Fleet { work, turns, span, .. } = self.fleet;
+        let [warm, end] = span.map(|at| self.began + millis(at));
         let (work, turns) = if is_quiet { (130, 0) } else { (work, turns) };
         let mut random = fastrand::Rng::with_seed((node as u64) << 32 | caller);
-        let mut tokens = 0;
+        let (mut tokens, mut longest) = (0, Duration::ZERO);
         loop {
             if work > 0 {
                 sleep(millis(work).mul_f64(0.5 + random.f64())).await;
@@ -120,17 +146,17 @@ impl World {
                 false => self.fleet.cost,
             };
             let is_hasty = self.fleet.hasty > 0 && random.u32(..self.fleet.hasty) == 0;
-            let deadline = if is_hasty { asked + millis(30) } else { self.began + END };
-            let claim = timeout_at(deadline.min(self.began + END), limiter.consume(cost)).await;
-            if self.began.elapsed() >= END {
-                return tokens;
+            let deadline = if is_hasty { asked + millis(30) } else { end };
+            let claim = timeout_at(deadline.min(end), limiter.consume(cost)).await;
+            if Instant::now() >= end {
+                return (node, tokens, longest);
             }
             if claim.is_err() {
                 continue;
             }
             self.ledger.note(cost);
-            if self.began.elapsed() >= WARM {
-                tokens += cost;
+            if Instant::now() >= warm {
+                (tokens, longest) = (tokens + cost, longest.max(asked.elapsed()));
             }
         }
     }

@@ -17,6 +17,9 @@ const FLEETS: [(&str, f64, f64, Fleet); 7] = [
     ("far, jitter", 0.999, 30.8, Fleet { latencies: &[100; 16], rate: 1_000, burst: 100, jitter: 150, ..FAR }),
 ];
 
+/// Forty busy nodes of a quota with a high rate.
+const LARGE: Fleet = Fleet { rate: 20_000, burst: 2_000, latencies: &[1; 40], callers: 250, span: [250, 1_250], ..HOT };
+
 #[tokio::test(start_paused = true)]
 async fn every_fleet_keeps_its_rate_and_needs_no_more_requests() {
     let mut wrong = Vec::new();
@@ -28,6 +31,48 @@ async fn every_fleet_keeps_its_rate_and_needs_no_more_requests() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// 20,000/s on nodes a millisecond away. In the first quarter of a second the store does not know all nodes. They send requests
+/// in turns of a tenth of a second: ten requests per second each, and at most as many again.
+#[tokio::test(start_paused = true)]
+async fn many_nodes_share_all_tokens_equally_and_send_requests_in_turns() {
+    for (latencies, end) in [(&[1; 40][..], 4_000), (&[1; 4], 1_250)] {
+        let callers = 10_000 / latencies.len() as u64;
+        let figures = Fleet { latencies, callers, span: [250, end], ..LARGE }.run().await;
+        let per_node = figures.trips * 20.0 / latencies.len() as f64;
+        println!("{} nodes, {per_node} requests per second each: {figures:?}", latencies.len());
+        assert!(figures.rate >= 0.995 && figures.excess <= 0.0 && figures.fairness >= 0.9, "{figures:?}");
+        assert!(per_node <= 20.0, "{per_node}");
+    }
+}
+
+/// A node with few callers and a small burst can get few tokens at a time: those for its waiters, and those it may keep
+/// unused, which are a tenth of the burst for each of four nodes. So a request brings 18 tokens at most, and 1,000
+/// tokens take 56 requests at least.
+#[tokio::test(start_paused = true)]
+async fn few_callers_and_a_small_burst_cost_few_trips_more_than_they_must() {
+    let figures = Fleet { rate: 10_000, burst: 100, latencies: &[0; 4], callers: 8, ..LARGE }.run().await;
+    println!("{figures:?}");
+    assert!(figures.rate >= 0.99 && figures.excess <= 0.0 && figures.fairness >= 0.9, "{figures:?}");
+    assert!(figures.trips <= 65.0, "{figures:?}");
+}
+
+/// Forty nodes would send 400 requests a second, and the store answers 200. The answers come later, and the shares
+/// grow: when they have adapted, all minted tokens are granted.
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_store_still_grants_all_tokens() {
+    let figures = Fleet { service: 5, span: [1_000, 2_000], ..LARGE }.run().await;
+    println!("{figures:?}");
+    assert!(figures.rate >= 0.99 && figures.excess <= 0.0, "{figures:?}");
+}
+
+/// A turn, the tokens promised to others before it, and the round trip.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_small_demand_is_not_starved_by_saturated_nodes() {
+    let figures = Fleet { latencies: &[1; 15], quiet: 5, callers: 1_000, ..LARGE }.run().await;
+    println!("{figures:?}");
+    assert!(figures.excess <= 0.0 && figures.wait > Duration::ZERO && figures.wait <= millis(300), "{figures:?}");
 }
 
 /// The others have the whole rate after the time that docs/distributed.md states. Their answers may get lost, too.
@@ -148,6 +193,7 @@ async fn random_fleets_keep_the_law() {
             jitter: one_of(&[0, 5, 80]),
             losses: one_of(&[0, 10, 100]) as u32,
             hasty: one_of(&[0, 3, 20]) as u32,
+            ..HOT
         };
         let figures = fleet.run().await;
         assert!(figures.excess <= 1e-6 && figures.rate > 0.0, "{seed}: {fleet:?} {figures:?}");

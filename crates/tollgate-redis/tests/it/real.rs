@@ -6,7 +6,7 @@ use super::server::{Server, open_store};
 use std::time::{Duration, Instant};
 use tollgate::{ConsumeError, DistributedKeyedLimiter, Quota};
 
-/// The number of round trips and the speed are tested in paused time: `tests/it/distributed` and `tests/it/fleet` of tollgate.
+/// The number of round trips and the speed are tested in paused time: `tests/it/distributed` of tollgate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_share_one_burst_and_one_rate_to_the_token() {
     let Some(server) = Server::start() else { return };
