@@ -76,8 +76,7 @@ fn a_class_due_after_the_end_of_time_is_not_looked_at_for_ever_at_its_end() {
             let quota = Quota::per_second(10).burst(2).initial(0);
             let limiter = Limiter::builder().quota(quota).classes().clock(clock).build().unwrap();
             let class = limiter.class("slow", share).unwrap();
-            let mut claims = [2; 3].map(|cost| spawn(class.consume(cost)));
-            claims.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+            let _claims = [2; 3].map(|cost| pending(class.consume(cost)));
             nanos.store(1_000_000_000, SeqCst);
             limiter.tick();
             nanos.store(u64::MAX, SeqCst);

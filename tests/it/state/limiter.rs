@@ -106,9 +106,7 @@ fn waiters_are_not_saved_and_what_was_saved_up_for_them_is_gone() {
     };
     let limiter = fixture.limiter.clone();
     let mut grant = limiter.try_acquire(10).unwrap();
-    let mut large = spawn(limiter.consume(40));
-    let mut small = spawn(limiter.consume(3));
-    assert!(large.poll().is_pending() && small.poll().is_pending());
+    let (large, small) = (pending(limiter.consume(40)), pending(limiter.consume(3)));
     assert_eq!(restored(&fixture), (0, 0, 0));
     fixture.advance(2 * SECOND + SECOND / 2);
     // 25 tokens are saved up for the large claim, and the burst is 10.
@@ -138,8 +136,7 @@ fn a_limiter_with_classes_saves_its_quotas() {
     let build = || Limiter::builder().quota(Quota::per_hour(10)).classes().clock(ManualClock::new());
     let limiter = build().build().unwrap();
     let class: Class = limiter.class("batch", Share::weight(1)).unwrap();
-    let mut waiting = spawn(class.consume(15));
-    assert!(waiting.poll().is_pending());
+    let waiting = pending(class.consume(15));
     let _ = limiter.state().unwrap();
     drop(waiting);
     let _ = limiter.try_acquire(4).unwrap();

@@ -102,8 +102,7 @@ fn a_grant_dropped_or_released_while_the_clock_panics_serves_the_queue() {
 fn several_grants_dropped_while_the_clock_panics_are_all_released() {
     let ((one, clock), (two, other_clock)) = (brittle(), brittle());
     let grants = tollgate::try_join([(&one, 4), (&two, 4)]).unwrap();
-    let mut waiting = [&one, &two].map(|limiter| spawn(limiter.consume(1)));
-    assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
+    let mut waiting = [&one, &two].map(|limiter| pending(limiter.consume(1)));
     assert!(!clock.breaks(|| assert!(!other_clock.breaks(|| drop(grants)))));
     assert!(waiting.iter_mut().all(|claim| claim.is_woken() && claim.poll().is_ready()));
 }
@@ -146,10 +145,9 @@ fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_queues() {
         let quota = Quota::manual(1).initial(initial);
         Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
     });
-    let mut leaving = spawn(join([(&ready, 1), (&lacking, 1)]));
-    let mut next = spawn(join([(&ready, 1), (&other, 1)]));
-    let mut last = spawn(lacking.consume(1));
-    assert!(leaving.poll().is_pending() && next.poll().is_pending() && last.poll().is_pending());
+    let leaving = pending(join([(&ready, 1), (&lacking, 1)]));
+    let mut next = pending(join([(&ready, 1), (&other, 1)]));
+    let mut last = pending(lacking.consume(1));
     assert!(!clock.breaks(|| drop(leaving)), "the drop itself does not panic");
     assert!(next.is_woken() && matches!(next.poll(), Poll::Ready(Ok(_))));
     lacking.replenish(1);
@@ -168,8 +166,7 @@ fn a_clock_that_panics_during_a_joint_arrival_leaves_a_consistent_state() {
         let elsewhere = Limiter::builder().quota(Quota::manual(9)).clock(steady).build().unwrap();
         drop(busy.try_acquire(100).unwrap());
         let mut both = pending(join([(&busy, 1), (&elsewhere, 9)]));
-        let mut waiters: Vec<_> = (0..99).map(|_| spawn(busy.consume(1))).collect();
-        assert!(waiters.iter_mut().all(|claim| claim.poll().is_pending()));
+        let waiters: Vec<_> = (0..99).map(|_| pending(busy.consume(1))).collect();
         let _behind = pending(elsewhere.consume(1));
         clock.time.advance(100 * MILLI);
         let mut arriving = spawn(join([(&busy, 1), (&beside, 1)]));
