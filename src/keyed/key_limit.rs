@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(super) struct KeyLimit {
     /// The bound; `None` if there is none.
-    most: Option<u64>,
+    pub(super) most: Option<u64>,
     /// The number of keys. Not counted without a bound.
     keys: AtomicU64,
     /// For each shard, the instant before which no key in it is full. Empty without a bound.
@@ -22,10 +22,6 @@ impl KeyLimit {
     pub(super) fn new(most: Option<u64>, shards: usize) -> Self {
         let shards = if most.is_some() { shards } else { 0 };
         Self { most, keys: AtomicU64::new(0), idle: (0..shards).map(|_| AtomicU64::new(u64::MAX)).collect() }
-    }
-
-    pub(super) fn most(&self) -> Option<u64> {
-        self.most
     }
 
     /// Counts one more key, if the bound allows it. Called under the shard's lock.

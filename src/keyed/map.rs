@@ -207,7 +207,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         let mut request = EntryRequest { key, hash, now: self.now(), offered: None, forced };
         loop {
             let (result, synced) =
-                self.in_shard(number, |shard, context| (act(shard, &request, context), shard.synced()));
+                self.in_shard(number, |shard, context| (act(shard, &request, context), shard.synced));
             match result {
                 Ok(result) => return Ok(Ok(result)),
                 Err(Stop::Live(live)) => return Ok(Err(live)),
@@ -215,7 +215,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 // Use the shard's time: after a clock has stepped back, keys would still owe tokens at `now`.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
                 Err(Stop::NoSpace) => {
-                    let most = self.key_limit.most().unwrap_or(u64::MAX);
+                    let most = self.key_limit.most.unwrap_or(u64::MAX);
                     return Err(ConfigError::TooManyKeys { most });
                 }
                 Err(Stop::Refused(error)) => return Err(*error),

@@ -49,12 +49,14 @@ pub(super) struct Rate {
     /// The periods of a calendar quota; also `None` for levels that are only converted.
     pub(super) periods: Option<Arc<Periods>>,
     /// The largest cost that [`take_from_packed`](Self::take_from_packed) takes in the shortest way.
-    most_quick: u64,
+    pub(super) most_quick: u64,
     /// The burst, in units.
-    full: i128,
+    pub(super) full: i128,
     /// A packed level of so many units is that of a full bucket. Only of use with a window.
     ceiling: i64,
-    window: Option<u64>,
+    /// For how many nanoseconds a packed level can be read after an instant at which it was not full; `None` if levels
+    /// of this rate cannot be packed.
+    pub(super) window: Option<u64>,
 }
 
 /// The level of a bucket at an instant, in nanoseconds.
@@ -159,23 +161,8 @@ impl Rate {
         Self { quota, amount, unit, tick, periods, most_quick, full, ceiling, window }
     }
 
-    /// The largest cost that [`take_from_packed`](Self::take_from_packed) takes in the shortest way.
-    pub(super) fn most_quick(&self) -> u64 {
-        self.most_quick
-    }
-
     pub(super) fn burst(&self) -> u64 {
         self.quota.capacity()
-    }
-
-    /// For how many nanoseconds a packed level can be read after an instant at which it was not full; `None` if levels
-    /// of this rate cannot be packed.
-    pub(super) fn window(&self) -> Option<u64> {
-        self.window
-    }
-
-    pub(super) fn full(&self) -> i128 {
-        self.full
     }
 
     /// True for a level that equals that of a new key. False for a level with a fraction of a token above the burst,
@@ -385,7 +372,7 @@ mod tests {
                 let mut seed = seed * 1_000 + index as u64;
                 let mut schedule = Schedule::new(quota, 0, 0);
                 let (mut claimed, mut now) = (0_u64, 0_u64);
-                let mut level = Level { units: rate.full(), at: 0 };
+                let mut level = Level { units: rate.full, at: 0 };
                 for _ in 0..60 {
                     let step = quota.period_nanos() / quota.amount().min(quota.period_nanos());
                     now += [0, 1, 2, step, step + 1, step * 3, quota.period_nanos()][dice(&mut seed, 7) as usize];
@@ -414,9 +401,9 @@ mod tests {
     fn packed_levels_are_readable_to_the_end_of_their_window() {
         for quota in quotas() {
             let rate = Rate::new(quota, None);
-            let Some(window) = rate.window() else { continue };
+            let Some(window) = rate.window else { continue };
             for at in [0, 1, (u64::MAX - window) / 2, u64::MAX - window] {
-                for units in [rate.full() - 1, 0, -MAX_PACKED + 1] {
+                for units in [rate.full - 1, 0, -MAX_PACKED + 1] {
                     let level = Level { units, at };
                     let Some(packed) = rate.packed(level) else { continue };
                     let read = rate.of_packed(packed, at + window);
@@ -424,8 +411,8 @@ mod tests {
                 }
             }
         }
-        assert!(Rate::new(Quota::per_day(1_000_003), None).window().is_none(), "its burst spans too many units");
-        assert!(Rate::new(Quota::new((1 << 40) + 1, Duration::from_secs(1)).burst(1), None).window().is_none());
+        assert!(Rate::new(Quota::per_day(1_000_003), None).window.is_none(), "its burst spans too many units");
+        assert!(Rate::new(Quota::new((1 << 40) + 1, Duration::from_secs(1)).burst(1), None).window.is_none());
     }
 
     #[test]
@@ -436,7 +423,7 @@ mod tests {
         let units = ten.units(7) / 2;
         let changed = four.adopt(&ten, units);
         assert_eq!((four.tokens(changed), four.fraction(changed)), (3, four.units(1) as u64 / 2));
-        assert_eq!(four.adopt(&ten, ten.full()), four.full(), "cut at the new burst");
+        assert_eq!(four.adopt(&ten, ten.full), four.full, "cut at the new burst");
         assert_eq!(four.tokens(four.adopt(&ten, -ten.units(2))), -2, "a debt stays a debt");
     }
 }

@@ -21,8 +21,9 @@ const MAX_SPAN: i64 = 1 << 62;
 pub(super) struct Rates {
     /// Of each quota, at least one.
     rates: Box<[Rate]>,
-    /// The shorter window of one or two quotas; `None` if levels cannot be packed.
-    window: Option<u64>,
+    /// For how many nanoseconds packed levels can be read after an instant at which they were written or checked: the
+    /// shorter window of one or two quotas; `None` if levels cannot be packed.
+    pub(super) window: Option<u64>,
     /// The smallest amount of all sliding quotas, and its index; `None` without one. A key with one that is used has a live
     /// entry until its windows are empty.
     pub(super) sliding: Option<(u64, usize)>,
@@ -53,7 +54,7 @@ pub(super) struct Packed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Levels {
     /// One level for each quota, in units; the rest is 0.
-    units: [i128; MAX_QUOTAS],
+    pub(super) units: [i128; MAX_QUOTAS],
     pub(super) at: u64,
     /// The key is paused by itself: no call takes tokens before this instant.
     pub(super) gate: u64,
@@ -63,11 +64,6 @@ impl Levels {
     /// The level of the quota with this index.
     pub(super) fn level(&self, index: usize) -> Level {
         Level { units: self.units[index], at: self.at }
-    }
-
-    /// These levels at another instant, paused until `gate`.
-    pub(super) fn at(self, at: u64, gate: u64) -> Self {
-        Self { at, gate, ..self }
     }
 
     /// These levels, paused until `gate` at least.
@@ -89,7 +85,7 @@ impl Rates {
     /// Creates the arithmetic of [checked](Quotas::check) quotas.
     pub(super) fn new(quotas: Quotas, calendars: Option<&Calendars>) -> Self {
         let rates: Box<[Rate]> = quotas.iter().map(|quota| Rate::new(quota, calendars)).collect();
-        let window = rates.iter().try_fold(u64::MAX, |least, rate| Some(least.min(rate.window()?)));
+        let window = rates.iter().try_fold(u64::MAX, |least, rate| Some(least.min(rate.window?)));
         let names = quota_names(quotas.named().map(|(name, _)| name));
         let window = window.filter(|_| rates.len() <= 2);
         let sliding = quotas.iter().enumerate().filter(|(_, quota)| quota.is_sliding());
@@ -116,12 +112,6 @@ impl Rates {
         self.rates.iter()
     }
 
-    /// For how many nanoseconds packed levels can be read after an instant at which they were written or checked;
-    /// `None` if levels of these quotas cannot be packed.
-    pub(super) fn window(&self) -> Option<u64> {
-        self.window
-    }
-
     /// The smallest burst: the most that a call can take at once.
     pub(super) fn burst(&self) -> u64 {
         self.iter().map(Rate::burst).fold(u64::MAX, u64::min)
@@ -144,7 +134,7 @@ impl Rates {
 
     /// The levels of a new key.
     pub(super) fn full(&self, at: u64) -> Levels {
-        self.levels(at, |_, rate| rate.full())
+        self.levels(at, |_, rate| rate.full)
     }
 
     /// True for levels that equal those of a new key.
@@ -154,7 +144,7 @@ impl Rates {
 
     /// True for levels that are full, with or without a fraction of a token on top.
     pub(super) fn is_full_or_above(&self, levels: &Levels) -> bool {
-        !levels.is_paused() && self.iter().zip(levels.units).all(|(rate, units)| units >= rate.full())
+        !levels.is_paused() && self.iter().zip(levels.units).all(|(rate, units)| units >= rate.full)
     }
 
     /// The levels at `now`. An earlier `now` changes nothing.
@@ -259,7 +249,7 @@ impl Rates {
     /// and so does the fraction. A quota that `old` does not have starts full.
     pub(super) fn adopt(&self, old: &Self, levels: &Levels) -> Levels {
         let adopted = self.levels(levels.at, |index, rate| {
-            if index < old.len() { rate.adopt(&old.rates[index], levels.units[index]) } else { rate.full() }
+            if index < old.len() { rate.adopt(&old.rates[index], levels.units[index]) } else { rate.full }
         });
         Levels { gate: levels.gate, ..adopted }
     }
@@ -359,17 +349,17 @@ mod tests {
         let mut levels = one.full(5);
         one.charge(&mut levels, 17);
         let adopted = two.adopt(&one, &levels);
-        assert_eq!(adopted.units[..2], [two.rates[0].units(3), two.rates[1].full()]);
+        assert_eq!(adopted.units[..2], [two.rates[0].units(3), two.rates[1].full]);
         assert_eq!(one.tokens(&one.adopt(&two, &adopted)), 3);
     }
 
     #[test]
     fn the_window_of_a_pair_is_the_shorter_one() {
         let windows =
-            [Quota::per_second(10), Quota::per_second(1_000_003)].map(|quota| Rates::new(quota.into(), None).window());
+            [Quota::per_second(10), Quota::per_second(1_000_003)].map(|quota| Rates::new(quota.into(), None).window);
         let both = Rates::new([Quota::per_second(10), Quota::per_second(1_000_003)].into(), None);
-        assert_eq!(both.window(), windows.into_iter().min().unwrap());
+        assert_eq!(both.window, windows.into_iter().min().unwrap());
         let none = Rates::new([Quota::per_second(10), Quota::per_day(1_000_003)].into(), None);
-        assert_eq!((none.window(), none.pack(&none.full(0))), (None, None));
+        assert_eq!((none.window, none.pack(&none.full(0))), (None, None));
     }
 }

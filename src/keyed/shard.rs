@@ -80,7 +80,7 @@ const NEXT_LOOK: u64 = 1_000_000_000;
 #[repr(C)]
 pub(super) struct Shard<K> {
     /// The latest time that any call has passed in, in nanoseconds. Never decreases, even if the clock steps back.
-    synced: u64,
+    pub(super) synced: u64,
     /// The end of the window in which all packed levels can be read. It began at the last sweep, when none of them was
     /// full.
     readable_until: u64,
@@ -282,10 +282,6 @@ impl<K> Shard<K> {
         })
     }
 
-    pub(super) fn synced(&self) -> u64 {
-        self.synced
-    }
-
     pub(super) fn quota_version(&self) -> u32 {
         self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.quota_version)
     }
@@ -366,5 +362,5 @@ impl<K> Shard<K> {
 
 /// The end of the window in which packed levels of `rates` can be read, if none was full at `since`.
 fn readable_until(rates: &Rates, since: u64) -> u64 {
-    rates.window().map_or(u64::MAX, |window| since.saturating_add(window))
+    rates.window.map_or(u64::MAX, |window| since.saturating_add(window))
 }

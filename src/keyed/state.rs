@@ -247,7 +247,7 @@ impl<K> Restored<K> {
                 |_| unreachable!("no key of a new map has a live entry"),
                 |shard, request, context| {
                     shard.at_levels(request, context, |own: &Rates, now: &mut Levels| {
-                        *now = own.adopt(&rates, &levels).at(now.at, now.gate);
+                        *now = Levels { at: now.at, gate: now.gate, ..own.adopt(&rates, &levels) };
                     })
                 },
             )?;

@@ -119,7 +119,7 @@ impl<K> DistributedMap<K> {
         if is_mine {
             (0..).take_while(|number| self.shards.tidy(*number)).for_each(drop);
         }
-        self.shards.limiters() < self.shards.most()
+        self.shards.limiters() < self.shards.most
     }
 
     /// Forgets the limiters that are at rest, until there are none.

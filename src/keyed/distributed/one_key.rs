@@ -91,8 +91,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
         let (map, store_name) = (&self.map, self.name()?);
         // A bad quota is the error even if the map is full.
         self.terms()?;
-        let full = ConfigError::TooManyKeys { most: map.shards.most() };
-        if !must && map.shards.limiters() >= map.shards.most() && !map.tidy_out_of_turn() {
+        let full = ConfigError::TooManyKeys { most: map.shards.most };
+        if !must && map.shards.limiters() >= map.shards.most && !map.tidy_out_of_turn() {
             return Err(full);
         }
         let entered = map.host.enter();

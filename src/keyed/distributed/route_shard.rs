@@ -24,7 +24,7 @@ const SLOTS: usize = 5;
 pub(super) struct RouteShards<K> {
     shards: Box<[ShardMutex<RouteShard<K>>]>,
     /// The largest number of limiters, and also of cached replies.
-    most: u64,
+    pub(super) most: u64,
     limiters: AtomicU64,
     /// Tokens granted by limiters that were forgotten. `refunded`: how many of these tokens came back.
     granted: AtomicU64,
@@ -69,10 +69,6 @@ impl<K> RouteShards<K> {
             granted: AtomicU64::new(0),
             refunded: AtomicU64::new(0),
         }
-    }
-
-    pub(super) fn most(&self) -> u64 {
-        self.most
     }
 
     /// Returns how many keys have a limiter.

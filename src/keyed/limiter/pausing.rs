@@ -95,7 +95,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         // The clock may have stepped back: the pause counts from the latest time that any key has seen.
         let latest = Cell::new(self.map.now());
         let see = |synced: u64| latest.set(synced.max(latest.get()));
-        self.map.visit_all(|shard| see(shard.synced()), |live| see(live.state.lock().supply.synced()));
+        self.map.visit_all(|shard| see(shard.synced), |live| see(live.state.lock().supply.synced()));
         let gate = latest.get().saturating_add(whole_nanos(duration));
         self.map.template.gate.fetch_max(gate, Ordering::AcqRel);
         self.refresh_pauses();

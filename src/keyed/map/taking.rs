@@ -93,7 +93,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             return Ok(left);
         }
         // The end of a stride reads the time.
-        let now = now.unwrap_or_else(|| if shard.is_ahead(hash) { shard.synced() } else { self.now() });
+        let now = now.unwrap_or_else(|| if shard.is_ahead(hash) { shard.synced } else { self.now() });
         let number = self.shard_of(hash);
         self.with_context(number, |context| {
             // Unlocked before the context is dropped.

@@ -184,7 +184,7 @@ mod tests {
         for seed in 0..20 {
             let quota = Quota::new(1, Duration::from_nanos(EACH)).burst(BURST);
             let keyed = KeyedLimiter::builder().quota(quota).max_keys(5).shards(1).build().unwrap();
-            let synced = || keyed.map.shards[0].lock().synced();
+            let synced = || keyed.map.shards[0].lock().synced;
             let mut exact = [Exact { level: BURST * EACH, at: 0 }; 6];
             let (mut seed, mut now, mut granted, mut unread) = (seed, 0, 0, 0);
             for step in 0..40_000_u64 {

@@ -26,7 +26,7 @@ impl<K> Shard<K> {
         context.key_limit.begin_sweep(context.number);
         let has_live = self.retire_idle_entries(&mut context.deferred);
         let rates = &self.rates;
-        let mut packed = PackedSweep::new(rates, self.readable_until, self.synced, context.key_limit.most().is_some());
+        let mut packed = PackedSweep::new(rates, self.readable_until, self.synced, context.key_limit.most.is_some());
         let (mut next, synced) = (u64::MAX, self.synced);
         let on_own = |own: &mut Own| {
             let OwnState::Levels(levels) = &mut own.state else { return Change::Kept };

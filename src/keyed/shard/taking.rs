@@ -112,11 +112,11 @@ impl<K: Clone + Eq> Shard<K> {
         cost: u64,
         context: &mut ShardContext<'_, K>,
     ) -> Option<Left> {
-        let rate = self.rates.only().filter(|rate| rate.window().is_some() && cost <= rate.most_quick())?;
+        let rate = self.rates.only().filter(|rate| rate.window.is_some() && cost <= rate.most_quick)?;
         if self.rates.kind != Kind::Quotas || self.slots.is_filled() {
             return None;
         }
-        let level = Level { units: rate.full() - rate.units(cost), at: request.now };
+        let level = Level { units: rate.full - rate.units(cost), at: request.now };
         let first = rate.packed(level)?;
         let key = request.take_place(context).ok()?;
         context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
