@@ -2,6 +2,7 @@
 
 use super::{SharedBucket, longest_sleep};
 use crate::distributed::LeaseRequest;
+use std::cmp::Reverse;
 
 /// A class that lacks tokens on a node, and its place there, if it was sent away: advice, not tokens. While the node is
 /// expected, claims that come after it leave `first` tokens for it.
@@ -23,12 +24,19 @@ impl Place {
     }
 }
 
-/// The places of other nodes, in the order in which they are served: by the lead of the class, by age, and of one age the
-/// largest first.
+/// A place in the order in which they are served: by the lead of the class, by age, and of one age the largest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ordered {
+    lead: i64,
+    since: i64,
+    first: Reverse<i64>,
+    class: i64,
+}
+
+/// The places of other nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
-    /// The lead, since when, less than 0: the tokens, and the class.
-    pub(super) list: Vec<(i64, i64, i64, i64)>,
+    pub(super) list: Vec<Ordered>,
     /// The tokens of all of them.
     pub(super) all: i64,
 }
@@ -38,11 +46,12 @@ impl Places {
     /// classes come behind it as soon as one of them is served.
     pub(super) fn before(&self, class: i64, lead: i64, since: i64) -> (i64, i64) {
         let (mut own, mut others, mut least) = (0, 0, i64::MAX);
-        for place in self.list.iter().filter(|place| (place.0, place.1) < (lead, since)) {
-            if place.3 == class {
-                own -= place.2;
+        for place in self.list.iter().filter(|place| (place.lead, place.since) < (lead, since)) {
+            let Reverse(first) = place.first;
+            if place.class == class {
+                own += first;
             } else {
-                (others, least) = (others - place.2, least.min(-place.2));
+                (others, least) = (others + first, least.min(first));
             }
         }
         (own + others, own + others.min(least))
@@ -60,7 +69,7 @@ impl SharedBucket {
             for place in node.places.iter().filter(|place| place.is_kept(now, node.grace)) {
                 let first = place.first.min(self.terms.burst as i64);
                 places.all += first;
-                places.list.push((self.lead_of(place.class), place.since, -first, place.class));
+                places.list.push(self.ordered(place, first));
             }
         }
         places
@@ -70,9 +79,13 @@ impl SharedBucket {
     /// than the allowances leave, they come on top of these.
     pub(super) fn note_places(&mut self, own: &[Place], others: &Places) {
         let own = own.iter().filter(|place| place.first > 0);
-        let own: Vec<_> =
-            own.map(|place| (self.lead_of(place.class), place.since, -place.first, place.class)).collect();
-        self.placed = others.all - own.iter().map(|place| place.2).sum::<i64>();
-        self.fill = others.list.iter().chain(&own).min().map_or(0, |place| -place.2);
+        self.placed = others.all + own.clone().map(|place| place.first).sum::<i64>();
+        let own = own.map(|place| self.ordered(place, place.first));
+        self.fill = others.list.iter().copied().chain(own).min().map_or(0, |place| place.first.0);
+    }
+
+    fn ordered(&self, place: &Place, first: i64) -> Ordered {
+        let Place { class, since, .. } = *place;
+        Ordered { lead: self.lead_of(class), since, first: Reverse(first), class }
     }
 }
