@@ -4,9 +4,9 @@
 //! in `claims.rs`, cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue
 //! that is behind in `deferred.rs`, estimates in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in
 //! `joint.rs` and `joint_review.rs`, external tokens in `source.rs`, the link between a parent and its children in
-//! `parent.rs` and `children.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive the limiter in
-//! `saved.rs`, and the fast path's limits in `publish.rs`. With classes: service in `classes.rs`, claims in
-//! `class_claims.rs`, `class_refusals.rs` and `class_departures.rs`, joint claims in `class_joint.rs`, shares in
+//! `parent.rs` and `children.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive
+//! the limiter in `saved.rs`, and the fast path's limits in `publish.rs`. With classes: service in `classes.rs`, claims
+//! in `class_claims.rs`, `class_refusals.rs` and `class_departures.rs`, joint claims in `class_joint.rs`, shares in
 //! `shares.rs`, read access in `class_view.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
@@ -339,7 +339,8 @@ impl State {
         number
     }
 
-    /// The instant at which the queue must be served, for its front waiter or for a joint claim. `u64::MAX` if no clock can tell.
+    /// The instant at which the queue must be served, for its front waiter or for a joint claim. `u64::MAX` if no clock
+    /// can tell.
     // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self, rovers: &Rovers) -> u64 {

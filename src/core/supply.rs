@@ -246,8 +246,8 @@ impl Supply {
         Some(self.minted(ticket)?.max(self.gate))
     }
 
-    /// The instant, not before `synced`, at which the quotas alone let a claim pass that ends at `ticket`; `None` if no clock can
-    /// tell.
+    /// The instant, not before `synced`, at which the quotas alone let a claim pass that ends at `ticket`; `None` if no
+    /// clock can tell.
     #[inline]
     pub(crate) fn minted(&self, ticket: u64) -> Option<u64> {
         self.quotas.iter().try_fold(self.synced, |at, quota| {

@@ -10,12 +10,12 @@
 //!   quarter of a second, and requests more when three quarters of them are used.
 //!
 //! **The refill task's invariant:** while the refill task sleeps, either the front waiter has an instant at which its
-//! leased tokens let it pass, or the task's last plan was made for this very waiter, and the task wakes by itself: when the
-//! store expects the node, after one share time, or when a pause ends. A plan adds up tokens, but the front waiter needs them in one piece. Which
-//! tokens form one piece depends on the allowance and on the front waiter, and both change while the task sleeps.
-//! Therefore every change of the queue checks the front waiter again, and wakes the task if its plan was made for
-//! another waiter. [`RefillPlanner::next`] (`choose.rs`) maintains the second half of this invariant and `State::is_hungry`
-//! the first; `State::assert_kept` checks both.
+//! leased tokens let it pass, or the task's last plan was made for this very waiter, and the task wakes by itself: when
+//! the store expects the node, after one share time, or when a pause ends. A plan adds up tokens, but the front waiter
+//! needs them in one piece. Which tokens form one piece depends on the allowance and on the front waiter, and both
+//! change while the task sleeps. Therefore every change of the queue checks the front waiter again, and wakes the task
+//! if its plan was made for another waiter. [`RefillPlanner::next`] (`choose.rs`) maintains the second half of this
+//! invariant and `State::is_hungry` the first; `State::assert_kept` checks both.
 
 use super::incarnation::Incarnation;
 use super::node_classes::NodeClasses;

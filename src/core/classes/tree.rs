@@ -6,8 +6,9 @@
 //! back.
 //!
 //! This file holds the shape of the tree and its configuration; `node.rs` what is known of each class, `limits.rs` what
-//! the quotas mean for them, `installments.rs` how much of a claim and of a floor is served at a time, `conflict.rs` whether the floors can
-//! be kept, `retained.rs` what removed classes leave, and `pick.rs` and `charge.rs` the rules of service.
+//! the quotas mean for them, `installments.rs` how much of a claim and of a floor is served at a time, `conflict.rs`
+//! whether the floors can be kept, `retained.rs` what removed classes leave, and `pick.rs` and `charge.rs` the rules of
+//! service.
 //!
 //! The scheduler is SFQ (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996), hierarchical as in the paper, with tags
 //! given when a claim is served and not when it arrives, and with reservations and limits beside the weights as in

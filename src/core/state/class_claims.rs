@@ -245,8 +245,8 @@ impl State {
         if is_known { self.supply.passed_by(rovers.tail().wrapping_add(cost)) } else { None }
     }
 
-    /// The instant before which a claim of `cost` made now in a class, or in a limiter without classes, cannot be granted, behind
-    /// the claims before it there, if that is known.
+    /// The instant before which a claim of `cost` made now in a class, or in a limiter without classes, cannot be
+    /// granted, behind the claims before it there, if that is known.
     pub(super) fn not_before(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let Some(classes) = self.classes() else { return self.supply.not_before(rovers.tail().wrapping_add(cost)) };
         let leaf = classes.entry(class).leaf;

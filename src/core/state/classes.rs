@@ -1,8 +1,9 @@
 //! The state of a limiter with classes: how claims arrive, are served and leave.
 //!
-//! Waiters stand in the queues of their classes, also those of the limiter itself, and none has a position of its own. The tail moves by the cost of a
-//! claim when it arrives. From the tail and the counts of what waits follows the *base*: the position at which all
-//! tokens taken so far end, of grants and of installments. While a claim waits, nothing beyond the base is published.
+//! Waiters stand in the queues of their classes, also those of the limiter itself, and none has a position of its own.
+//! The tail moves by the cost of a claim when it arrives. From the tail and the counts of what waits follows the
+//! *base*: the position at which all tokens taken so far end, of grants and of installments. While a claim waits,
+//! nothing beyond the base is published.
 //!
 //! ```text
 //! base = tail - (costs of all waiting claims - what is set aside for them) - debts of classes

@@ -115,8 +115,8 @@ impl State {
         source.cut_off().filter(|_| self.supply.quotas()[quota].reached(ticket).is_none())
     }
 
-    /// The reason why a claim of `cost` tokens that ends at `ticket` is turned away, if no tokens are promised to it. A joint claim
-    /// has the number 0.
+    /// The reason why a claim of `cost` tokens that ends at `ticket` is turned away, if no tokens are promised to it. A
+    /// joint claim has the number 0.
     pub(super) fn source_refusal(&self, number: u64, cost: u64, ticket: u64) -> Option<Outcome> {
         let (quota, source) = self.supply.source()?;
         if self.supply.quotas()[quota].reached(ticket).is_some() {

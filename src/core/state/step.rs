@@ -42,8 +42,9 @@ pub(super) enum Completes {
 }
 
 impl State {
-    /// Does what joint claims do next, or else serves what is in service, if it is due by now. With `PLAIN`, no joint claim waits here, and the limiter has neither classes nor a
-    /// parent nor external tokens; it may be a parent itself, with tickets in its queue.
+    /// Does what joint claims do next, or else serves what is in service, if it is due by now. With `PLAIN`, no joint
+    /// claim waits here, and the limiter has neither classes nor a parent nor external tokens; it may be a parent
+    /// itself, with tickets in its queue.
     #[inline(always)]
     pub(super) fn step<const PLAIN: bool>(&mut self, rovers: &Rovers, until: Until, wakes: &mut Wakes) -> Step {
         let Until { now, reach, end } = until;
