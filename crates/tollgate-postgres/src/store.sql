@@ -749,7 +749,7 @@ BEGIN
 
   -- A bucket that is full, with no allowances left, equals a missing one: it may be deleted at that time. A bucket that
   -- would not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that
-  -- asks.
+  -- asks. Else a node with the quota before a change might get a new bucket of that sooner than without the change.
   IF has[5] > 1 THEN
     keep := greatest(CASE WHEN level < burst THEN ends_in ELSE 0 END + IDLE,
       last_until - now + CASE WHEN held > 0 THEN ends_in ELSE 0 END);
@@ -767,7 +767,7 @@ BEGIN
   END IF;
   UPDATE tollgate SET quota = has, classes = stored, numbers = ARRAY[
     level, stamp, part, swept, epoch, busy, was, clock, placed, fill, held, nodes, last_until,
-    now + ((keep + 999) / 1000 + 1) * 1000, last, credit, void
+    greatest(CASE WHEN has[6] > 0 THEN bucket[14] END, now + ((keep + 999) / 1000 + 1) * 1000), last, credit, void
   ] || returned WHERE store = name AND node = '';
 
   IF refused THEN

@@ -16,5 +16,6 @@ try('hget', key, 's')
 try('hmget', key, 's')
 try('hgetall', key)
 try('pexpire', key, '1000')
+try('pttl', key)
 try('hdel', key, 's')
 return failed

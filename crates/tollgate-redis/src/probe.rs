@@ -7,7 +7,7 @@ use tollgate::distributed::{Missing, StoreError};
 const PROBE: &str = include_str!("probe.lua");
 
 /// The rights of a user, as in docs/operations.md.
-const RIGHTS: &str = "~tollgate:* +eval +evalsha +ping +time +hget +hmget +hgetall +hset +hdel +pexpire";
+const RIGHTS: &str = "~tollgate:* +eval +evalsha +ping +time +hget +hmget +hgetall +hset +hdel +pexpire +pttl";
 
 /// Runs the commands of the script on a key beside `key`. `user` is the name for advice about rights.
 ///

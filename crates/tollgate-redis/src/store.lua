@@ -27,7 +27,7 @@ local stored
 -- A claim at once, while no node is known and tokens come evenly. All that follows would do the same.
 if not node then
   stored = call('HMGET', key, 's', 'q')
-  local s, amount, period, burst, initial = stored[1], string.match(asked, '^(%d+) (%d+) (%d+) (%d+) 0')
+  local s, amount, period, burst, initial, versioned = stored[1], string.match(asked, '^(%d+) (%d+) (%d+) (%d+) 0( ?)')
   local level, stamp, part, clock = initial, now, 0, 0
   if s then
     if #s ~= 32 or stored[2] ~= asked then amount = nil else level, stamp, part, clock = unpacked('<dddd', s) end
@@ -51,7 +51,8 @@ if not node then
     if stored[1] then call('HSET', key, 's', s) else call('HSET', key, 's', s, 'q', asked) end
     local keep = math.min(math.ceil((burst - level) / amount) * period, LONGEST)
     if initial < burst then keep = math.min(keep + IDLE, LONGEST) end
-    call('PEXPIRE', key, math.ceil(keep / 1000) + 1)
+    keep = math.ceil(keep / 1000) + 1
+    if versioned == '' or keep > call('PTTL', key) then call('PEXPIRE', key, keep) end
     return packed('<ddddd', want, part, its_part, level, clock)
   end
   stored[3] = call('HGET', key, 'c')
@@ -770,14 +771,16 @@ if stored[2] ~= quota then call('HSET', key, 'q', quota) end
 if row then call('HSET', key, 's', bucket, node, row) else call('HSET', key, 's', bucket) end
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
--- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks.
+-- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks. Else a node
+-- with the quota before a change might get a new bucket of that sooner than without the change.
 local function fills(tokens)
   if kind > 1 then return tokens > 0 and period_rest() or 0 end
   return min(ceil(tokens / amount) * period, LONGEST)
 end
 local idle = (initial < burst or kind > 1) and IDLE or 0
 local keep = max(fills(max(0, burst - level)) + idle, last_until - now + fills(min(held, burst)))
-call('PEXPIRE', key, ceil(min(keep, LONGEST) / 1000) + 1)
+keep = ceil(min(keep, LONGEST) / 1000) + 1
+if version == 0 or keep > call('PTTL', key) then call('PEXPIRE', key, keep) end
 
 if refused then
   return redis.error_reply('TOLLGATE the store owes ' .. text(max(0, -level)) ..

@@ -121,14 +121,15 @@ impl SharedBucket {
 
     /// Updates the instant until which the bucket must be remembered. A node may use what it keeps until the end of its time
     /// to live, and only then does the bucket mint these tokens. The node with the last end need not be the one that
-    /// asks.
+    /// asks. Else a node with the quota before a change might get a new bucket of that sooner than without the change.
     pub(super) fn keep(&mut self, now: i64) {
         let burst = self.terms.burst as i64;
         let is_kept = self.terms.initial < self.terms.burst || self.terms.is_calendar();
         let idle = if is_kept { IDLE } else { 0 };
         let fills = self.fills((burst - self.level).max(0)) + idle;
         let keep = fills.max(self.last_until - now + self.fills(self.held.min(burst))).min(LONGEST as i64);
-        self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
+        let least = if self.terms.version > 0 { self.ends } else { 0 };
+        self.ends = least.max(now + (div_ceil(keep, 1_000) + 1) * 1_000);
     }
 
     /// Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the

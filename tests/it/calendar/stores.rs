@@ -133,6 +133,28 @@ fn a_changed_quota_grants_no_amount_anew() {
     assert!(matches!(store.answer(&conflict, 75 * SECOND as u64), Err(StoreError::QuotaConflict { .. })));
 }
 
+/// The lower quota makes the bucket full at once. A node with the older one would find a new bucket.
+#[test]
+fn a_bucket_is_remembered_for_as_long_as_before_its_quota_was_changed() {
+    let day = |version, amount| {
+        let ends = 20 * DAY as u64;
+        QuotaTerms::from_numbers(&[amount, DAY as u64, amount, amount, 2, version, ends - DAY as u64, ends]).unwrap()
+    };
+    let even = |version, amount| QuotaTerms::of(&Quota::per_minute(amount), 0).unwrap().with_version(version);
+    let noon = 19 * DAY + DAY / 2;
+    for (old, new, later) in [(day(0, 60), day(1, 5), 5 * 3_600), (even(0, 60), even(1, 5), 10)] {
+        let store = MemoryStore::new();
+        assert_eq!(ask(&store, 1, 1, old, noon, 13).now, 13);
+        assert_eq!(ask(&store, 2, 1, new, noon + SECOND, 0).remaining, 5);
+        // Also if the clock is set back meanwhile, and if others ask.
+        for (number, at) in [(2, noon - SECOND), (3, noon + SECOND)] {
+            assert_eq!(ask(&store, 2, number, new, at, 0).remaining, 5);
+        }
+        let told = ask(&store, 1, 2, old, noon + later * SECOND, 60);
+        assert_eq!((told.now, told.terms), (0, Some(new)));
+    }
+}
+
 /// It knows no calendar, and waits until the other one says which period has begun.
 #[tokio::test(start_paused = true)]
 async fn a_node_with_the_older_quota_that_comes_first_in_a_period_has_no_outage() {

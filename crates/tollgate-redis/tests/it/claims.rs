@@ -52,7 +52,7 @@ fn single_claims_are_answered_as_by_the_store_in_memory() {
         let quotas = quotas();
         let mut known = vec![terms(quotas[seed as usize % quotas.len()])];
         let (store, key) = (MemoryStore::new(), format!("tollgate:{{single {seed}}}"));
-        let (mut now, mut answered, mut numbers) = (BEGIN + random.u64(..1 << 40), 0, [0_u64; 3]);
+        let (mut now, mut numbers) = (BEGIN + random.u64(..1 << 40), [0_u64; 3]);
         for step in 0..150_u128 {
             let most = known[0].burst();
             now = match random.u32(..40) {
@@ -80,7 +80,7 @@ fn single_claims_are_answered_as_by_the_store_in_memory() {
                 let want = if random.u32(..6) == 0 { random.u64(..=most + 1) } else { random.u64(..4) };
                 single(1_000 + step, terms, want)
             };
-            expire(&mut connection, &key, answered, now);
+            expire(&mut connection, &key, now);
             let was_short = is_short(&mut connection, &key);
             let (real, model) = (eval(&mut connection, &script, &key, &ask, now), store.answer(&ask, now));
             match (&real, &model) {
@@ -88,7 +88,6 @@ fn single_claims_are_answered_as_by_the_store_in_memory() {
                 (Err(_), Err(StoreError::QuotaConflict { .. } | StoreError::Refused(_))) => continue,
                 _ => panic!("seed {seed}, step {step}, at {now}: {ask:?} gets {real:?} and {model:?}"),
             }
-            answered = now;
             refused += u32::from(real.is_ok_and(|grant| grant.now < ask.want && ask.at_once));
             match (was_short, is_short(&mut connection, &key)) {
                 (true, true) => stays += 1,

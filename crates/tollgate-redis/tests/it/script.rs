@@ -2,7 +2,6 @@
 
 use super::server::Server;
 use redis::Connection;
-use std::collections::HashMap;
 use std::sync::Mutex;
 use tollgate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
 use tollgate_store_tests::check_at;
@@ -17,10 +16,12 @@ local redis_of_the_server = redis
 local redis = setmetatable({
   call = function(name, ...)
     if name == 'TIME' then return time end
+    local key, millis = ...
+    local now = time[1] * 1000000 + time[2]
     if name == 'PEXPIRE' then
-      local key, millis = ...
-      return redis_of_the_server.call('HSET', key, 'x', millis)
+      return redis_of_the_server.call('HSET', key, 'x', string.format('%.0f', now + millis * 1000))
     end
+    if name == 'PTTL' then return ((redis_of_the_server.call('HGET', key, 'x') or now) - now) / 1000 end
     return redis_of_the_server.call(name, ...)
   end,
 }, { __index = redis_of_the_server })
@@ -47,9 +48,9 @@ pub fn timed() -> String {
 }
 
 /// Deletes the key when Redis would.
-pub fn expire(connection: &mut Connection, key: &str, answered: u64, now: u64) {
-    let millis: Option<u64> = redis::cmd("HGET").arg(key).arg("x").query(connection).unwrap();
-    if millis.is_some_and(|millis| now > answered + millis * 1_000) {
+pub fn expire(connection: &mut Connection, key: &str, now: u64) {
+    let ends: Option<u64> = redis::cmd("HGET").arg(key).arg("x").query(connection).unwrap();
+    if ends.is_some_and(|ends| now > ends) {
         redis::cmd("DEL").arg(key).exec(connection).unwrap();
     }
 }
@@ -83,17 +84,10 @@ fn a_key_that_is_not_declared_is_found() {
 async fn the_script_answers_as_the_shared_bucket_does() {
     let Some(server) = Server::start() else { return };
     let (connection, script) = (Mutex::new(server.client()), timed());
-    // When each key was last written.
-    let written = Mutex::new(HashMap::<String, u64>::new());
     let ask_at = async |name: &str, ask: LeaseRequest, micros: u64| {
-        let (mut connection, mut written) = (connection.lock().unwrap(), written.lock().unwrap());
-        expire(&mut connection, name, written.get(name).copied().unwrap_or(0), micros);
-        let answer = eval(&mut connection, &script, name, &ask, micros);
-        // These refusals alone leave the key as it was.
-        if answer.as_ref().is_ok() || answer.as_ref().is_err_and(|text| text.contains("owes")) {
-            written.insert(name.to_owned(), micros);
-        }
-        answer.map_err(|text| match text.split_once("\": ") {
+        let mut connection = connection.lock().unwrap();
+        expire(&mut connection, name, micros);
+        eval(&mut connection, &script, name, &ask, micros).map_err(|text| match text.split_once("\": ") {
             Some((code, stored)) if code.ends_with("TOLLGATEQUOTA") => {
                 StoreError::QuotaConflict { stored: Box::new(QuotaTerms::from_text(stored).unwrap()), asked: ask.terms }
             }

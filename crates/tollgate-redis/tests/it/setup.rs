@@ -9,8 +9,19 @@ use tollgate::distributed::{ClassClaims, LeaseRequest, Missing, QuotaTerms, Repl
 use tollgate_redis::RedisStore;
 
 /// All rights that a store needs.
-const RIGHTS: &[&str] =
-    &["~tollgate:*", "+eval", "+evalsha", "+time", "+hget", "+hmget", "+hgetall", "+hset", "+hdel", "+pexpire"];
+const RIGHTS: &[&str] = &[
+    "~tollgate:*",
+    "+eval",
+    "+evalsha",
+    "+time",
+    "+hget",
+    "+hmget",
+    "+hgetall",
+    "+hset",
+    "+hdel",
+    "+pexpire",
+    "+pttl",
+];
 
 /// Makes the user `limits` with these rights, and returns its URL.
 fn user_with(server: &Server, rights: &[&str]) -> String {
