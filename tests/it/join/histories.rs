@@ -274,15 +274,8 @@ fn all_claims_are_served(world: &mut World<'_>, rules: [Rule; QUEUES]) -> Result
     Ok(())
 }
 
-/// As many cases as `PROPTEST_CASES` says.
-fn config() -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|asked| asked.parse().ok());
-    let cases = asked.unwrap_or(500);
-    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 100_000, ..ProptestConfig::default() }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 100_000, ..crate::oracle::ops::config(500) })]
 
     #[test]
     fn limiters_and_oracle_agree_in_every_nanosecond(
@@ -396,7 +389,7 @@ impl Waits {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 100_000, ..crate::oracle::ops::config(500) })]
 
     #[test]
     fn the_wait_after_the_turn_is_bounded(rules in rules(), ops in prop::collection::vec(op(), 1..60)) {

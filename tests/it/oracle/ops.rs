@@ -138,10 +138,14 @@ pub(crate) fn manual(burst: Int, initial: Int) -> Rule {
     Rule { refill: Refill::Manual, burst, initial }
 }
 
-/// As many cases as `PROPTEST_CASES` says. A failing history is printed for copying, and not stored in a file.
-pub(crate) fn config(cases: u32) -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|asked| asked.parse().ok());
-    ProptestConfig { cases: asked.unwrap_or(cases), failure_persistence: None, ..ProptestConfig::default() }
+/// How many random histories a test runs: as many as `PROPTEST_CASES` says, else `usual`.
+pub(crate) fn cases(usual: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|asked| asked.parse().ok()).unwrap_or(usual)
+}
+
+/// A failing history is printed for copying, and not stored in a file.
+pub(crate) fn config(usual: u32) -> ProptestConfig {
+    ProptestConfig { cases: cases(usual), failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// Random numbers that encode a quota or an op. They shrink towards the one that zeros encode.
