@@ -8,8 +8,6 @@ mod law;
 #[allow(dead_code, reason = "the tests with the store in memory use the rest")]
 mod nodes;
 mod outages;
-#[path = "../../../tollgate-redis/tests/it/saturate.rs"]
-mod saturate;
 mod server;
 mod setup;
 mod stores;

@@ -52,30 +52,6 @@ async fn a_server_that_crashes_and_comes_back_continues_to_the_token() {
     assert_eq!(store.ask(ask(1, 2, 20)).await.unwrap().remaining, 50, "a repeat is counted once");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_see_an_outage_as_its_policy_says() {
-    let Some(mut server) = Server::start().await else { return };
-    let quota = Quota::per_second(100).burst(10);
-    let store = server.store("outage").await.answer_timeout(Duration::from_millis(500));
-    let waits = limiter(&store, quota);
-    let fails = limiter(&store.clone().outage(Outage::Fail), quota);
-    let shares = limiter(&store.clone().outage(Outage::Share(Quota::per_second(1_000).burst(1))), quota);
-    for limiter in [&waits, &fails, &shares] {
-        drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs").unwrap());
-    }
-    server.stop();
-    // More than the limiters may have kept.
-    let error = timeout(FOR_EVER, fails.consume(10)).await.expect("the claim hangs").map(drop).unwrap_err();
-    assert!(matches!(error, ConsumeError::Unreachable), "{error:?}");
-    drop(timeout(FOR_EVER, shares.consume(10)).await.expect("the claim hangs").unwrap());
-    assert!(store.snapshot().is_out, "{:?}", store.snapshot());
-    let waiting = tokio::spawn(async move { waits.consume(10).await.map(drop) });
-    sleep(Duration::from_millis(200)).await;
-    assert!(!waiting.is_finished());
-    server.restart().await;
-    timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap().unwrap();
-}
-
 /// Servers and proxies end connections that were idle for a while.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_were_ended_are_no_outage() {

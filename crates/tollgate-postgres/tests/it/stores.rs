@@ -1,28 +1,11 @@
 //! Limiters over a real server, in real time.
 
-use super::nodes::limiter;
-use super::saturate::saturate;
 use super::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreError, StoreSnapshot};
 use tollgate::{ConsumeError, DistributedKeyedLimiter, Limiter, Quota, Share};
 use tollgate_postgres::{PostgresStore, pool};
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_share_one_burst_and_one_rate_to_the_token() {
-    let Some(server) = Server::start().await else { return };
-    let quota = Quota::per_second(2_000).burst(100);
-    let mut limiters: Vec<Limiter> = Vec::new();
-    for _ in 0..4 {
-        limiters.push(limiter(&server.store("tenant:42").await, quota));
-    }
-    let began = Instant::now();
-    let granted = saturate(&limiters, 10, 3_000).await;
-    let most = 100 + (began.elapsed().as_nanos() * 2_000 / 1_000_000_000) as u64;
-    assert!(granted.iter().sum::<u64>() <= most, "{granted:?} of {most}");
-    assert!(granted.iter().all(|tokens| *tokens > 0), "{granted:?}");
-}
 
 /// Transactions of the isolation that the database has by default fail where others would wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,24 +79,6 @@ async fn a_stricter_isolation_refuses_no_call() {
         assert!((1..=100).contains(&granted), "{granted}");
         calm(store.snapshot());
         while store.sweep(10).await.unwrap() > 0 {}
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_key_has_a_quota_of_its_own() {
-    let Some(server) = Server::start().await else { return };
-    let store = server.store("users").await;
-    let build = || DistributedKeyedLimiter::builder(store.clone()).quota(Quota::per_day(10)).build().unwrap();
-    let nodes: [DistributedKeyedLimiter<String>; 2] = [build(), build()];
-    for user in 0..20 {
-        let user = format!("user {user}");
-        let mut granted = 0;
-        for claim in 0..12 {
-            granted += u64::from(
-                timeout(FOR_EVER, nodes[claim % 2].consume(&user, 1).within(Duration::ZERO)).await.unwrap().is_ok(),
-            );
-        }
-        assert_eq!(granted, 10, "{user}");
     }
 }
 

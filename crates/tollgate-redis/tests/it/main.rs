@@ -19,7 +19,6 @@ mod processes;
 mod proxy;
 mod real;
 mod replies;
-mod saturate;
 mod script;
 mod server;
 mod setup;

@@ -2,6 +2,7 @@
 //! compare the tokens granted with those allowed in the measured time.
 
 use super::law::Ledger;
+use super::nodes::limiter;
 use super::proxy::Proxy;
 use super::server::{FOR_EVER, Server, open_store};
 use std::sync::atomic::Ordering;
@@ -20,40 +21,40 @@ const AWAY: Duration = Duration::from_secs(5);
 /// The timeout of a request where a missing answer must be noticed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-struct World {
-    stores: Vec<RedisStore>,
+pub struct World {
+    pub stores: Vec<RedisStore>,
     limiters: Vec<Limiter>,
     ledger: Ledger,
     tasks: Vec<JoinHandle<()>>,
+    rate: u64,
     began: Instant,
 }
 
 impl World {
-    /// Two nodes with 50 tasks each, which consume one token after the other until `stop`.
+    /// Two nodes.
     async fn start(url: &str, outage: Outage) -> Self {
-        Self::start_with(url, outage, BURST, ANSWER_TIMEOUT).await
+        Self::start_with(url, outage, ANSWER_TIMEOUT).await
     }
 
-    async fn start_with(url: &str, outage: Outage, burst: u64, answer_timeout: Duration) -> Self {
-        let mut world =
-            Self { stores: vec![], limiters: vec![], ledger: Ledger::default(), tasks: vec![], began: Instant::now() };
-        let quota = Quota::per_second(RATE).burst(burst).initial(0);
-        for _ in 0..2 {
-            let store = open_store(url, "outages").await.outage(outage).answer_timeout(answer_timeout);
-            let limiter = Limiter::builder().quota(quota).distributed(store.clone()).build().unwrap();
-            for _ in 0..50 {
-                world.tasks.push(tokio::spawn(consume(limiter.clone(), world.ledger.clone())));
-            }
-            world.stores.push(store);
-            world.limiters.push(limiter);
-        }
-        world
+    async fn start_with(url: &str, outage: Outage, answer_timeout: Duration) -> Self {
+        let open = async || open_store(url, "outages").await.outage(outage).answer_timeout(answer_timeout);
+        Self::of(vec![open().await, open().await], RATE, BURST)
     }
 
-    /// Waits until 100 more tokens are granted: Redis is back.
-    async fn recovers(&self) -> Duration {
+    /// A node of each store, with 50 tasks each, which consume one token after the other until `stop`.
+    pub fn of(stores: Vec<RedisStore>, rate: u64, burst: u64) -> Self {
+        let (quota, began) = (Quota::per_second(rate).burst(burst).initial(0), Instant::now());
+        let limiters: Vec<Limiter> = stores.iter().map(|store| limiter(store, quota)).collect();
+        let ledger = Ledger::default();
+        let all = limiters.iter().flat_map(|limiter| [limiter; 50]);
+        let tasks = all.map(|limiter| tokio::spawn(consume(limiter.clone(), ledger.clone()))).collect();
+        Self { stores, limiters, ledger, tasks, rate, began }
+    }
+
+    /// Waits until this many more tokens are granted: Redis is back.
+    pub async fn goes_on(&self, tokens: u64) -> Duration {
         let before = self.ledger.total();
-        self.comes_to("grants after the outage", || self.ledger.total() >= before + 100).await
+        self.comes_to("grants after the outage", || self.ledger.total() >= before + tokens).await
     }
 
     /// Waits until the condition is true, for as long as it takes.
@@ -67,14 +68,14 @@ impl World {
     }
 
     /// Ends the tasks. Returns the tokens granted, and those allowed.
-    async fn stop(&mut self) -> (u64, u64) {
+    pub async fn stop(&mut self) -> (u64, u64) {
         self.limiters.iter().for_each(Limiter::close);
         for task in self.tasks.drain(..) {
             timeout(FOR_EVER, task).await.expect("the task hangs").unwrap();
         }
         let granted = self.limiters.iter().map(|limiter| limiter.snapshot().granted).sum();
         let elapsed = self.began.elapsed().as_nanos() as u64;
-        (granted, (elapsed as u128 * RATE as u128 / 1_000_000_000) as u64)
+        (granted, (elapsed as u128 * self.rate as u128 / 1_000_000_000) as u64)
     }
 
     fn outages(&self) -> u64 {
@@ -109,27 +110,12 @@ async fn a_stalled_redis_that_resumes_has_granted_nothing_twice() {
             world.comes_to("a node notices the outage", || world.outages() >= 1).await;
             server.signal("-CONT");
         }
-        println!("{outage:?}: first grants after {:?}", world.recovers().await);
+        println!("{outage:?}: first grants after {:?}", world.goes_on(100).await);
         sleep(Duration::from_millis(300)).await;
         let (granted, may) = world.stop().await;
         assert!(granted <= may, "{granted} of {may}");
         redis::cmd("FLUSHALL").exec(&mut server.client()).unwrap();
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_redis_that_restarts_empty_grants_its_initial_tokens_and_no_lease_twice() {
-    let Some(mut server) = Server::start() else { return };
-    let mut world = World::start(&server.url(), Outage::Wait).await;
-    sleep(Duration::from_millis(500)).await;
-    server.kill();
-    sleep(Duration::from_millis(1_000)).await;
-    server.restart();
-    println!("first grants after {:?}", world.recovers().await);
-    let (granted, may) = world.stop().await;
-    // Redis restarts with an empty bucket, as the quota says. In addition there are the tokens promised to the two
-    // nodes and not received yet: a turn and a quarter each, and the turn that begins before they notice.
-    assert!(granted <= may + 5 * RATE / 10, "{granted} of {may}");
 }
 
 /// The nodes stay connected, and learn of the loss from their next answers.
@@ -139,15 +125,15 @@ async fn a_redis_that_loses_the_bucket_is_noticed_by_each_node_and_grants_no_lea
     let full = "CONFIG SET maxmemory 1";
     // With a full memory, the next command evicts what there is.
     for fault in [&["FLUSHALL"][..], &["DEL tollgate:{outages}"], &[full, "EXISTS x", "CONFIG SET maxmemory 0"]] {
-        let mut world = World::start_with(&server.url(), Outage::Fail, BURST, FOR_EVER).await;
-        world.recovers().await;
+        let mut world = World::start_with(&server.url(), Outage::Fail, FOR_EVER).await;
+        world.goes_on(100).await;
         fault.iter().for_each(|command| {
             let words: Vec<&str> = command.split(' ').collect();
             redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.client()).unwrap();
         });
         let losses = |store: &RedisStore| store.snapshot().losses;
         world.comes_to("each node notices the loss", || world.stores.iter().all(|store| losses(store) > 0)).await;
-        world.recovers().await;
+        world.goes_on(100).await;
         // A request may find the memory full, or what it wrote may be evicted, too.
         let most = world.stores.iter().map(losses).max().unwrap();
         assert!(fault[0] == full || (world.outages(), most) == (0, 1), "{fault:?}");
@@ -168,13 +154,13 @@ async fn a_password_that_is_changed_is_an_outage_until_it_is_accepted_again() {
     user(">secret");
     let url = format!("redis://limits:secret@127.0.0.1:{}/", server.port());
     let mut world = World::start(&url, Outage::Wait).await;
-    world.recovers().await;
+    world.goes_on(100).await;
     user(">other");
     end_connections(&server);
     let refused = |store: &RedisStore| store.snapshot().error.is_some_and(|error| error.contains("uthentication"));
     world.comes_to("nodes are refused", || world.stores.iter().all(refused)).await;
     user(">secret");
-    world.recovers().await;
+    world.goes_on(100).await;
     let (granted, may) = world.stop().await;
     assert!(granted <= may && world.outages() >= 2, "{granted} of {may}");
 }
@@ -205,31 +191,15 @@ async fn a_killed_redis_with_an_append_only_file_continues_to_the_token() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_that_are_flushed_are_sent_again() {
     let Some(server) = Server::start() else { return };
-    let mut world = World::start_with(&server.url(), Outage::Fail, BURST, FOR_EVER).await;
+    let mut world = World::start_with(&server.url(), Outage::Fail, FOR_EVER).await;
     for _ in 0..5 {
-        world.recovers().await;
+        world.goes_on(100).await;
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.client()).unwrap();
     }
-    world.recovers().await;
+    world.goes_on(100).await;
     let (granted, may) = world.stop().await;
     assert!(granted <= may, "{granted} of {may}");
     assert_eq!(world.outages(), 0, "no outage was noticed");
-}
-
-/// The cost of latency is counted in paused time, by `a_store_with_high_latency_costs_no_tokens`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latency_of_fifty_milliseconds_is_no_outage() {
-    let Some(server) = Server::start() else { return };
-    let (proxy, url) = Proxy::before(server.port()).await;
-    proxy.latency.store(50, Ordering::Release);
-    let mut world = World::start_with(&url, Outage::Fail, RATE, FOR_EVER).await;
-    world.comes_to("tokens come", || world.ledger.total() >= RATE).await;
-    let (granted, may) = world.stop().await;
-    assert!(granted <= may, "{granted} of {may}");
-    for store in &world.stores {
-        let snapshot = store.snapshot();
-        assert!(snapshot.round_trip >= Duration::from_millis(100) && snapshot.outages == 0, "{snapshot:?}");
-    }
 }
 
 /// The cost of lost answers is counted in paused time, by `answers_that_are_lost_cost_a_lease_each_at_most`.
@@ -237,11 +207,11 @@ async fn a_latency_of_fifty_milliseconds_is_no_outage() {
 async fn an_answer_lost_after_the_script_ran_is_repeated() {
     let Some(server) = Server::start() else { return };
     let (proxy, url) = Proxy::before(server.port()).await;
-    let mut world = World::start_with(&url, Outage::Wait, BURST, FOR_EVER).await;
+    let mut world = World::start_with(&url, Outage::Wait, FOR_EVER).await;
     for cut in 1..=8 {
         proxy.cuts.store(true, Ordering::Release);
         world.comes_to("an answer is cut off", || proxy.cut.load(Ordering::Acquire) >= cut).await;
-        world.recovers().await;
+        world.goes_on(100).await;
     }
     let (granted, may) = world.stop().await;
     assert!(granted <= may, "{granted} of {may}");
@@ -256,7 +226,7 @@ async fn an_old_snapshot_grants_again_the_tokens_granted_since_and_at_most_a_bur
     let old: Vec<u8> = redis::cmd("DUMP").arg(&key).query(&mut client).unwrap();
     sleep(Duration::from_millis(700)).await;
     redis::cmd("RESTORE").arg(&key).arg(0).arg(old).arg("REPLACE").exec(&mut client).unwrap();
-    world.recovers().await;
+    world.goes_on(100).await;
     sleep(Duration::from_millis(300)).await;
     let (granted, may) = world.stop().await;
     assert!(granted <= may + BURST + 5 * RATE / 10, "{granted} of {may}");

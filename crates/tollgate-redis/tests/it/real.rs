@@ -1,39 +1,9 @@
 //! Limiters over a real Redis, in real time.
 
 use super::nodes::limiter;
-use super::saturate::saturate;
 use super::server::{Server, open_store};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tollgate::{ConsumeError, DistributedKeyedLimiter, Quota};
-
-/// The number of round trips and the speed are tested in paused time: `tests/it/distributed` of tollgate.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_share_one_burst_and_one_rate_to_the_token() {
-    let Some(server) = Server::start() else { return };
-    let quota = Quota::per_second(2_000).burst(100);
-    let mut limiters = Vec::new();
-    let mut stores = Vec::new();
-    for _ in 0..4 {
-        let store = open_store(&server.url(), "tenant:42").await;
-        limiters.push(limiter(&store, quota));
-        stores.push(store);
-    }
-    let began = Instant::now();
-    let granted = saturate(&limiters, 50, 4_000).await;
-    let most = 100 + (began.elapsed().as_nanos() * 2_000 / 1_000_000_000) as u64;
-    let total: u64 = granted.iter().sum();
-    println!("{granted:?} of {most}");
-    assert!(total <= most, "{granted:?}: {total} of {most}");
-    assert!(granted.iter().all(|tokens| *tokens > 0), "{granted:?}");
-    // Each limiter was granted the tokens that its store has counted.
-    for (tokens, store) in granted.iter().zip(&stores) {
-        let snapshot = store.snapshot();
-        assert!(
-            snapshot.round_trips > 0 && *tokens <= snapshot.granted && snapshot.nodes <= 4,
-            "{tokens}, {snapshot:?}"
-        );
-    }
-}
 
 /// The answer says how long the claim would wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

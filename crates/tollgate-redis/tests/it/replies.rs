@@ -35,6 +35,8 @@ async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
     let of_the_wrong_type = store.beside("wrong").unwrap();
     server.say(&["SET", of_the_wrong_type.key(), "text"]);
     assert_eq!(refused(&of_the_wrong_type, ask(1, 1)).await, ReplyKind::WrongType);
+    let advice = of_the_wrong_type.ask(ask(1, 1)).await.unwrap_err().to_string();
+    assert!(advice.contains("rename the store"), "{advice}");
     well.ask(ask(1, 1)).await.unwrap();
 
     let full = store.beside("full").unwrap();
@@ -57,7 +59,7 @@ async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
         let kinds = [ReplyKind::WrongType, ReplyKind::OutOfMemory, ReplyKind::NoPermission, ReplyKind::NoScript];
         kinds.map(|kind| store.snapshot().error_replies(kind))
     };
-    assert_eq!(counts(&of_the_wrong_type), [1, 0, 0, 1], "the script was not loaded before");
+    assert_eq!(counts(&of_the_wrong_type), [2, 0, 0, 1], "the script was not loaded before");
     assert_eq!([counts(&full), counts(&forbidden), counts(&store)], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]);
     assert_eq!(ReplyKind::ALL.map(|kind| well.snapshot().error_replies(kind)), [0; ReplyKind::ALL.len()]);
     assert_eq!((made(&store), made(&well)), (1, 1));
@@ -151,29 +153,6 @@ async fn a_store_with_overwritten_sums_is_fenced_and_others_are_not() {
     }
     store.ask(ask(1, 1)).await.unwrap();
     assert_eq!(made(&store), 1);
-}
-
-/// Seen through limiters: the callers of one store are refused, those of others are not, and this ends with its cause.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_limiter_is_served_again_once_its_key_is_free() {
-    let Some(server) = Server::start() else { return };
-    let store = open_store(&server.url(), "free").await.outage(Outage::Fail);
-    server.say(&["SET", store.key(), "text"]);
-    let limiter = |store: &RedisStore| Limiter::builder().quota(QUOTA).distributed(store.clone()).build().unwrap();
-    let (here, beside) = (limiter(&store), limiter(&store.beside("well").unwrap()));
-    assert!(timeout(FOR_EVER, here.consume(1)).await.expect("the claim hangs").is_err());
-    drop(timeout(FOR_EVER, beside.consume(1)).await.expect("the claim hangs").unwrap());
-    let [one, other] = [store.snapshot(), store.beside("well").unwrap().snapshot()];
-    assert!(one.is_out && one.error.as_ref().unwrap().contains("rename the store"), "{one:?}");
-    assert!(!other.is_out, "{other:?}");
-    server.say(&["EVAL", "redis.call('DEL', KEYS[1]) return 'OK'", "1", store.key()]);
-    let again = async {
-        while here.consume(1).await.is_err() {
-            sleep(Duration::from_millis(5)).await
-        }
-    };
-    timeout(FOR_EVER, again).await.expect("no grants after the key was removed");
-    assert_eq!((made(&store), store.snapshot().is_out, store.snapshot().error), (1, false, None));
 }
 
 /// Makes the server refuse writes because it cannot save.
