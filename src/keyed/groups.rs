@@ -21,6 +21,7 @@ const MANY: u8 = u8::MAX;
 const LINE: usize = 64;
 
 /// A table of groups of `SLOTS` entries, at most seven.
+#[repr(C)]
 pub(super) struct Groups<E, const SLOTS: usize> {
     groups: Box<[Group<E, SLOTS>]>,
     len: u32,
@@ -41,12 +42,20 @@ struct Group<E, const SLOTS: usize> {
     /// For each slot, a part of the hash of its entry, never 0; or 0 if the slot is empty. Then, at [`PASSED`], how
     /// many entries passed this group for lack of space. Both are in one 8-byte word, since every search reads both.
     tags: [u8; 8],
-    /// How many groups each entry is away from its home.
-    away: [u8; SLOTS],
+    /// How many groups each entry is away from its home. Then, at [`REQUESTED`], a byte that is only written.
+    away: [u8; 8],
     entries: [Option<E>; SLOTS],
 }
 
 const PASSED: usize = 7;
+const REQUESTED: usize = 7;
+
+/// The group in which a search begins, and the tag of the entry.
+#[derive(Clone, Copy)]
+pub(super) struct Home {
+    group: usize,
+    tag: u8,
+}
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +72,7 @@ impl<E, const SLOTS: usize> Group<E, SLOTS> {
 
     fn new() -> Self {
         const { assert!(SLOTS <= PASSED) };
-        Self { tags: [0; 8], away: [0; SLOTS], entries: [const { None }; SLOTS] }
+        Self { tags: [0; 8], away: [0; 8], entries: [const { None }; SLOTS] }
     }
 
     /// Returns a bit for each slot that may have this tag: the lowest bit of its byte.
@@ -140,10 +149,21 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
 
     /// The home and the tag of a hash. Shards are selected by the upper bits of the same product.
     #[inline]
-    fn home(&self, hash: u64) -> (usize, u8) {
+    fn home(&self, hash: u64) -> Home {
         let mixed = super::mix(hash);
         let group = ((mixed.rotate_left(32) as u128 * self.groups.len() as u128) >> 64) as usize;
-        (group, ((mixed >> 16) as u8).max(1))
+        Home { group, tag: ((mixed >> 16) as u8).max(1) }
+    }
+
+    /// The home of a hash, which is on its way from memory while the caller reads the clock. That needs a write: a reading
+    /// of the clock waits for all reads before it, but not for writes, which wait behind the processor.
+    #[inline(always)]
+    pub(super) fn request(&mut self, hash: u64) -> Home {
+        let home = self.home(hash);
+        if let Some(group) = self.groups.get_mut(home.group) {
+            group.away[REQUESTED] = 1;
+        }
+        home
     }
 
     /// The next group, cyclically.
@@ -154,7 +174,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
 
     #[inline]
     pub(super) fn index_of(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<EntryIndex> {
-        let (mut group, tag) = self.home(hash);
+        let Home { mut group, tag } = self.home(hash);
         for _ in 0..self.groups.len() {
             let own = &self.groups[group];
             if let Some(seconds) = &self.seconds {
@@ -171,18 +191,17 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         None
     }
 
-    /// The entry, if it is in its home group or in the next.
+    /// The entry, if it is in this home group of its or in the next.
     #[inline(always)]
-    pub(super) fn find_near(&mut self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
-        let (home, tag) = self.home(hash);
-        let own = self.groups.get(home)?;
+    pub(super) fn find_near(&mut self, Home { group, tag }: Home, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
+        let own = self.groups.get(group)?;
         if let Some(slot) = own.slot_of(tag, &is_it) {
-            return self.groups[home].entries[slot].as_mut();
+            return self.groups[group].entries[slot].as_mut();
         }
         if own.tags[PASSED] == 0 {
             return None;
         }
-        self.find_next(home, tag, is_it)
+        self.find_next(group, tag, is_it)
     }
 
     /// The entry, if it is in the group after this one.
@@ -261,7 +280,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
 
     /// Inserts an entry. The caller guarantees that there is space and that the entry is not in the table.
     pub(super) fn insert(&mut self, hash: u64, entry: E) -> EntryIndex {
-        let (mut group, tag) = self.home(hash);
+        let Home { mut group, tag } = self.home(hash);
         let mut away = 0_usize;
         let slot = loop {
             if let Some(slot) = self.groups[group].free() {

@@ -73,9 +73,8 @@ const SMALL: usize = 64;
 /// nanoseconds.
 const NEXT_LOOK: u64 = 1_000_000_000;
 
-/// The fields a call writes come first: with the lock's byte in front they share one cache line, and the fields that a
-/// call only reads are on the next line. When threads contend for one key, each cache line that is written moves
-/// between cores.
+/// What the fast path needs comes first, down to the address of the table: with the lock's byte in front it is one cache
+/// line.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Shard<K> {
@@ -91,7 +90,7 @@ pub(super) struct Shard<K> {
     /// grant does nothing but take tokens.
     may_run_ahead: bool,
     /// Whether a key [runs ahead](ahead).
-    runs_ahead: bool,
+    pub(super) runs_ahead: bool,
     /// Which grants the [ranks](top) count.
     sampling: u8,
     /// The common quotas: those of all packed levels and of new keys.
@@ -99,11 +98,11 @@ pub(super) struct Shard<K> {
     /// Tokens granted, including those charged by `settle`, from levels and from live entries that were retired.
     /// Counted here because the call writes this cache line anyway.
     granted: u64,
+    slots: Slots<K>,
     /// The number of granted tokens that came back unused.
     refunded: u64,
     /// The number of refused calls.
     pub(super) refused: u64,
-    slots: Slots<K>,
     /// Allocated on first use.
     rare_fields: Option<Box<RareFields<K>>>,
 }

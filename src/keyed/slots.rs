@@ -10,7 +10,7 @@
 //! it is three lines, which the lookup requests together.
 
 use super::ToKey;
-use super::groups::{EntryIndex, Groups};
+use super::groups::{EntryIndex, Groups, Home};
 use super::rates::{Levels, Packed, Rates};
 use crate::core::Core;
 use slab::Slab;
@@ -67,8 +67,9 @@ pub(super) enum Change {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Slots<K> {
-    groups: Groups<(K, NonZeroU64), PER_GROUP>,
+    pub(super) groups: Groups<(K, NonZeroU64), PER_GROUP>,
     /// Boxed, because few shards have any.
     owns: Option<Box<Slab<Own>>>,
 }
@@ -272,8 +273,8 @@ impl<K> Slots<K> {
 impl<K> Slots<K> {
     /// The first packed level of a key that is near its place in the table.
     #[inline(always)]
-    pub(super) fn packed_near(&mut self, hash: u64, key: &(impl ToKey<K> + ?Sized)) -> Option<&mut NonZeroU64> {
-        let (_, word) = self.groups.find_near(hash, |(own, _)| key.equivalent(own))?;
+    pub(super) fn packed_near(&mut self, home: Home, key: &(impl ToKey<K> + ?Sized)) -> Option<&mut NonZeroU64> {
+        let (_, word) = self.groups.find_near(home, |(own, _)| key.equivalent(own))?;
         if word.get() & 1 == 1 { Some(word) } else { None }
     }
 

@@ -15,7 +15,7 @@ use crate::keyed::map::Map;
 use crate::keyed::periods::Calendars;
 use crate::keyed::quotas::Quotas;
 use crate::keyed::rates::{Kind, Rates};
-use crate::keyed::shard::Locked;
+use crate::keyed::shard::{Locked, Shard};
 use crate::keyed::top::{MOST_REFUSED, Ranks, SpaceSaving};
 use crate::observe::Observers;
 use crate::quota::{check_cap, check_max_cost};
@@ -131,11 +131,11 @@ where
         let has_extras = max_in_flight.is_some() || top.is_some() || parent.is_some() || max_cost.is_some();
         let (now, may_run_ahead) = (time.now(), time.is_tokios() && !has_extras);
         let shard = |_| {
-            let shard = Locked::new(Arc::clone(&rates), may_run_ahead);
+            let mut shard = Shard::new(Arc::clone(&rates), may_run_ahead);
             if let Some(window) = top {
-                shard.lock().rank(Ranks::new(window, shards, now));
+                shard.rank(Ranks::new(window, shards, now));
             }
-            shard
+            Locked::new(shard)
         };
         let map = Arc::new_cyclic(|map: &Weak<Map<K, S>>| {
             let limiter = parent.as_ref().map(|parent| Arc::clone(&parent.limiter));

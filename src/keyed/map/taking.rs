@@ -67,19 +67,22 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if self.has_extras {
             return self.take_with_extras(key, hash, cost);
         }
-        let shard = &self.shards[self.shard_of(hash)];
-        if shard.may_be_ahead(hash) {
-            return self.take_otherwise(shard.lock(), key, hash, cost, None);
+        // Tokio's clock is read while the key is on its way from memory. Another clock is user code: not under the lock.
+        let time = &self.template.time;
+        let early = if time.is_tokios() { None } else { Some(time.now()) };
+        let mut shard = self.shards[self.shard_of(hash)].lock();
+        if shard.runs_ahead {
+            return self.take_otherwise(shard, key, hash, cost, early);
         }
-        let now = self.now();
-        let mut shard = shard.lock();
-        match shard.take_packed(key, hash, cost, now) {
+        let home = shard.request(hash);
+        let now = early.unwrap_or_else(|| time.now());
+        match shard.take_packed(key, (hash, home), cost, now) {
             Some(left) => Ok(left),
             None => self.take_otherwise(shard, key, hash, cost, Some(now)),
         }
     }
 
-    /// The rest of the fast path, in the shard of the key. Without a reading of the time, for a key that may run ahead.
+    /// The rest of the fast path, in the shard of the key. Without a reading of the time if some key there runs ahead.
     #[inline(never)]
     fn take_otherwise(
         &self,
@@ -94,13 +97,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
         // The end of a stride reads the time.
         let now = now.unwrap_or_else(|| if shard.is_ahead(hash) { shard.synced } else { self.now() });
-        let number = self.shard_of(hash);
-        self.with_context(number, |context| {
+        self.with_context(self.shard_of(hash), |context| {
             // Unlocked before the context is dropped.
             let mut shard = shard;
-            let taken = shard.take_quickly(key, hash, cost, now, Some(context), || true);
-            self.shards[number].set_ahead(&shard);
-            taken
+            shard.take_quickly(key, hash, cost, now, Some(context), || true)
         })
     }
 

@@ -8,8 +8,8 @@
 //! [`Stride`](crate::core::stride::Stride), a stride is at most a 64th of the burst, and there is none below a token
 //! per microsecond, and none on a clock that stands still.
 //!
-//! All that holds only if no token of the stride was taken after the reading at which it ends. Callers read the time
-//! before they lock the shard, and another thread may take tokens in between. So the end of a stride reads the time
+//! All that holds only if no token of the stride was taken after the reading at which it ends. A caller may have read the
+//! time before it locked the shard, and another thread may take tokens in between. So the end of a stride reads the time
 //! itself, under the lock. The clock must therefore be no user code: keys run ahead on tokio's clock only.
 
 use super::{EntryIndex, FastPath, Left, Own, Shard, Slot, SlotRef};
@@ -97,13 +97,6 @@ impl<K> Shard<K> {
         ahead.stride.shorten(most);
         (ahead.free, ahead.left) = (ahead.stride.tokens, Some(left));
         self.runs_ahead = ahead.free > 0;
-    }
-
-    /// The hash of the key that runs ahead; 0 if there is none.
-    #[inline]
-    pub(super) fn hash_ahead(&self) -> u64 {
-        let ahead = self.rare_fields.as_ref().map(|rare_fields| &rare_fields.ahead);
-        ahead.filter(|ahead| ahead.free > 0).map_or(0, |ahead| ahead.hash)
     }
 
     /// Whether the key that runs ahead has this hash.

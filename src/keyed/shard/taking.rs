@@ -4,28 +4,35 @@ use super::ahead::{PART, is_fast};
 use super::{AtOnce, EntryRequest, FastPath, Kind, Left, Levels, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
 use crate::core::state::MAX_COST;
 use crate::keyed::ToKey;
+use crate::keyed::groups::Home;
 use crate::keyed::rate::Level;
 use crate::keyed::rates::Packed;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
+    /// Requests the group of a hash from memory; see [`Groups::request`](crate::keyed::groups::Groups::request).
+    #[inline(always)]
+    pub(in crate::keyed) fn request(&mut self, hash: u64) -> Home {
+        self.slots.groups.request(hash)
+    }
+
     /// The common case of the fast path, which takes `cost` tokens from packed levels and returns what remains. In every
-    /// other case returns `None`, and has changed nothing.
+    /// other case returns `None`, and has changed nothing. No key runs ahead.
     #[inline(always)]
     pub(in crate::keyed) fn take_packed(
         &mut self,
         key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        (hash, home): (u64, Home),
         cost: u64,
         now: u64,
     ) -> Option<Left> {
         let now = self.synced.max(now);
-        if !self.is_quick(now) || self.runs_ahead || self.may_run_ahead && is_fast(cost, now - self.synced) {
+        if !self.is_quick(now) || self.may_run_ahead && is_fast(cost, now - self.synced) {
             return None;
         }
         let Some(rate) = self.rates.only() else { return self.take_pair(key, hash, cost, now) };
         // User code, which may panic: no token is taken yet.
-        let word = self.slots.packed_near(hash, key)?;
+        let word = self.slots.packed_near(home, key)?;
         let (packed, left) = rate.take_from_packed(*word, cost, now)?;
         *word = packed;
         self.count_quick(cost, now);
