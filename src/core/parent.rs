@@ -225,7 +225,10 @@ impl Core {
         let mut state = self.state.lock();
         let is_closed = state.is_closed(group);
         let children = &mut state.rare().children;
-        children.retain(|(_, child)| child.strong_count() > 0);
+        // Looked through before it grows: not for each new child.
+        if children.len() == children.capacity() {
+            children.retain(|(_, child)| child.strong_count() > 0);
+        }
         children.push((group, child));
         !is_closed
     }
@@ -280,8 +283,7 @@ mod tests {
         let children = [(); 3].map(|()| Arc::new(Keys::default()));
         assert!(children.iter().all(|child| add_child(&limiter, child)));
         assert!((0..100).all(|_| add_child(&limiter, &Arc::default())));
-        // The child added last was dropped, which the list notices when the next child is added.
-        assert_eq!(limiter.core().state.lock().rare().children.len(), 4);
+        assert!(limiter.core().state.lock().rare().children.len() <= 8);
         limiter.close();
         assert!(children.iter().all(|child| child.0.load(Ordering::Relaxed)));
         assert!(!add_child(&limiter, &children[0]), "it is closed");
