@@ -250,7 +250,8 @@ impl State {
     pub(super) fn not_before(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let Some(classes) = self.classes() else { return self.supply.not_before(rovers.tail().wrapping_add(cost)) };
         let leaf = classes.entry(class).leaf;
-        let own = classes.entry(class).queue.tokens() - classes.scheduler.paid(leaf);
+        // What is paid can be for a joint claim, which is not in the queue.
+        let own = classes.entry(class).queue.tokens().saturating_sub(classes.scheduler.paid(leaf));
         self.supply.not_before(self.base(rovers).wrapping_add(own + cost))
     }
 }

@@ -73,6 +73,17 @@ fn a_joint_claim_above_the_burst_is_paid_in_installments() {
     assert_eq!((tokens.snapshot().granted, tokens.available()), (55, 10));
 }
 
+#[test]
+fn a_claim_with_a_deadline_waits_behind_a_joint_claim_that_is_paid_in_part() {
+    let clock = ManualClock::new();
+    let (requests, tokens) = (limiter(&clock, Quota::per_second(1).burst(1).initial(0)), divided(&clock));
+    let a = class(&tokens, "a", 1);
+    let (requests_any, a_any) = (any(&requests), any_class(&a));
+    let _giant = pending(join([(&requests_any, 1), (&a_any, 25)]));
+    tick_after(&clock, &tokens, 100 * MS);
+    let _behind = pending(a.consume(1).within(HOUR));
+}
+
 /// The joint claim leaves at each of its stages; the claims behind it get what it leaves, and no more.
 #[test]
 fn a_joint_claim_is_cancelled_at_each_stage() {
