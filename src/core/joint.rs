@@ -22,8 +22,8 @@
 //! The details:
 //!
 //! * A member holds one front: of those that want to hold it, the oldest. The others count on the instant at which that one
-//!   is granted, and on the costs between. A front that holds a member for which an older one comes, goes aside: what it
-//!   saved above the burst is cut.
+//!   is granted, and on the costs between. A front that holds a member goes aside for an
+//!   older one that comes, and so does a plain claim for any older front: what it saved above the burst is cut.
 //! * A member whose instant no clock can tell (an in-flight cap that is used up, a manual or a distributed quota, another
 //!   clock) holds the front from then on until its grant. If the front could go aside again, others could take its tokens
 //!   each time. While one instant is unknown, the members with known instants do not hold. Tokens of a store that complete

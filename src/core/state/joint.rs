@@ -109,6 +109,8 @@ impl State {
                 fronts.lent = (lent, younger);
             }
         }
+        // What a claim in the queue has saved above the burst is for neither this front nor the next.
+        self.supply.cut(self.front_ticket(rovers));
         let due = self.front_due(rovers, first);
         if let Some(front) = self.joint_mut().and_then(|fronts| fronts.get_mut(first)) {
             // Another instant than planned, but not too late: claims have passed since.

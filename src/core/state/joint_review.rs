@@ -102,20 +102,11 @@ impl State {
     /// Holds this limiter for front `number`, which is due at the instant up to which it is served. Returns false if tokens of
     /// a source are missing.
     pub(crate) fn hold_front(&mut self, rovers: &Rovers, number: u64) -> bool {
-        let synced = self.supply.synced();
-        let has_tokens = self.younger_debts(number) == 0 && !self.supply.has_external();
-        if has_tokens && self.joint().is_some_and(|fronts| fronts.held.is_none()) {
-            // At the end of a hold, what a claim in the queue had saved before would be cut.
-            self.retract(rovers);
-            let cost = self.joint().and_then(|fronts| fronts.get(number)).map_or(0, |front| front.cost);
-            self.supply.mint(synced, Some(self.base(rovers).wrapping_add(cost)));
-            return true;
-        }
         if let Some(fronts) = self.joint_mut() {
             fronts.set_ready(number, true);
         }
         self.update_held(rovers);
-        let ticket = self.front_ticket(rovers);
+        let (synced, ticket) = (self.supply.synced(), self.front_ticket(rovers));
         self.supply.mint(synced, ticket);
         !ticket.is_some_and(|ticket| self.supply.lacks_external(ticket))
     }

@@ -167,18 +167,26 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     assert_eq!(a.deficiency(), 4);
 }
 
+/// Held before or not, they come before the plain claim, for which 4 tokens are there by then: its grant may be above the
+/// burst of 1, theirs may not.
 #[test]
-fn a_joint_claim_that_was_not_held_leaves_the_savings_of_a_claim_behind_it() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 1), full(&clock, 1));
-    b.pause_for(12 * MS);
-    let joint = pending(join([(&a, 1), (&b, 1)]));
-    let behind = pending(a.consume(5));
-    pass(4, &clock, &[&a, &b]);
-    b.resume();
-    assert!(joint.is_woken());
-    pass(2, &clock, &[&a, &b]);
-    assert!(behind.is_woken(), "three tokens were left of four");
+fn joint_claims_take_nothing_of_what_a_claim_behind_them_has_saved_above_the_burst() {
+    for b_pauses_for in [12, 5] {
+        let clock = ManualClock::new();
+        let (a, b) = (empty(&clock, 1), full(&clock, 3));
+        b.pause_for(b_pauses_for * MS);
+        let joint = [(); 3].map(|()| pending(join([(&a, 1), (&b, 1)])));
+        let behind = pending(a.consume(5));
+        pass(4, &clock, &[&a, &b]);
+        b.resume();
+        assert_eq!(woken(&joint), 1);
+        pass(2, &clock, &[&a, &b]);
+        assert_eq!(woken(&joint), 3);
+        pass(4, &clock, &[&a, &b]);
+        assert!(!behind.is_woken());
+        pass(1, &clock, &[&a, &b]);
+        assert!(behind.is_woken());
+    }
 }
 
 #[test]

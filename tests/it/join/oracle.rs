@@ -112,18 +112,20 @@ impl Bucket {
         self.in_flight -= cost;
     }
 
-    /// Burns what was saved above the burst.
-    fn cut(&mut self) {
-        if self.level > self.rule.burst {
-            (self.level, self.rem) = (self.rule.burst, 0);
+    /// Burns what was saved above the burst, and above the cost of the claim at the front.
+    fn cut(&mut self, front: u64) {
+        let most = self.rule.burst.max(front);
+        if self.level > most {
+            (self.level, self.rem) = (most, 0);
         }
     }
 
-    fn hold(&mut self, hold: bool) {
-        if self.held && !hold {
-            self.cut();
+    /// Holds the front joint claim of this cost, if there is one.
+    fn hold(&mut self, front: Option<u64>) {
+        if self.held || front.is_some() {
+            self.cut(front.unwrap_or(0));
         }
-        self.held = hold;
+        self.held = front.is_some();
     }
 
     pub(crate) fn level(&self) -> u64 {
@@ -252,7 +254,7 @@ impl Oracle {
             if !bucket.held && bucket.start.is_some_and(|start| start <= self.now) && self.joint_due > Some(self.now) {
                 let cost = self.members().into_iter().find(|(member, _)| *member == queue).map_or(0, |(_, cost)| cost);
                 let bucket = &mut self.buckets[queue];
-                bucket.held = true;
+                bucket.hold(Some(cost));
                 let due = bucket.due(self.now, cost);
                 if due.is_some_and(|due| Some(due) <= self.joint_due) {
                     bucket.due = due;
@@ -335,11 +337,13 @@ impl Oracle {
                     bucket.stays |= due.is_none();
                     bucket.start = joint_due.map(|at| at.saturating_sub(bucket.time_to_mint(cost)));
                     bucket.due = due;
-                    bucket.hold(bucket.stays || bucket.start.is_some_and(|start| start <= now));
+                    let holds = bucket.stays || bucket.start.is_some_and(|start| start <= now);
+                    bucket.hold(holds.then_some(cost));
                 }
                 return;
             }
             for (queue, cost) in members {
+                self.buckets[queue].hold(Some(cost));
                 self.buckets[queue].burn(Some(cost));
                 self.buckets[queue].take(cost);
             }
@@ -355,7 +359,7 @@ impl Oracle {
         self.has_turn = false;
         for bucket in &mut self.buckets {
             (bucket.stays, bucket.due, bucket.start) = (false, None, None);
-            bucket.hold(false);
+            bucket.hold(None);
         }
     }
 
@@ -382,7 +386,7 @@ impl Oracle {
             let was_first = bucket.plain.front().is_some_and(|(first, _)| *first == number) && !bucket.held;
             bucket.plain.retain(|(other, _)| *other != number);
             if was_first {
-                bucket.cut();
+                bucket.cut(0);
             }
             if !had_turn && self.has_turn_in(queue) && self.is_member(queue) {
                 self.review();
