@@ -16,14 +16,13 @@ impl Tree {
     }
 
     /// Charges an installment that was all that the front claim lacked. From now on the front claim of the leaf lacks `front`
-    /// tokens.
+    /// tokens; 0: no claim waits there.
     #[inline]
-    pub(crate) fn pay_claim(&mut self, pick: Pick, front: Option<u64>, at: u64) {
+    pub(crate) fn pay_claim(&mut self, pick: Pick, front: u64, at: u64) {
         let node = &mut self.nodes[pick.leaf as usize];
-        let front = front.and_then(NonZeroU64::new);
-        let Some(front) = front.filter(|_| node.is_plain() && pick.leaf != ROOT) else {
+        let Some(front) = NonZeroU64::new(front).filter(|_| node.is_plain() && pick.leaf != ROOT) else {
             self.charge(pick.leaf, pick, at);
-            return self.set_front(pick.leaf, front.map(NonZeroU64::get), at);
+            return self.set_front(pick.leaf, front, at);
         };
         // Most leaves are plain, and then this is a part of each grant: the node and its parent are looked up once.
         let parent = &mut self.rare[node.parent as usize];

@@ -53,10 +53,7 @@ impl Scheduler {
         for id in self.debtors.split_off(self.debtors.len().saturating_sub(DEBTS_AT_ONCE)) {
             steps::count();
             self.is_debtor[id as usize] = false;
-            let leaf = self.leaf(id);
-            if leaf.owed > 0 {
-                self.set_leaf(id, Leaf { owed: 0, ..leaf }, now);
-            }
+            self.set_leaf(id, Leaf { owed: 0, ..self.leaf(id) }, now);
         }
         self.are_debts_charged = !self.debtors.is_empty();
         !self.are_debts_charged

@@ -68,10 +68,10 @@ impl Tree {
         self.rechecks.first().map_or(u64::MAX, |(at, _)| *at)
     }
 
-    /// The front claim of the queue of `leaf` lacks `front` tokens from now on; `None`: no claim waits there.
+    /// The front claim of the queue of `leaf` lacks `front` tokens from now on; 0: no claim waits there.
     #[inline]
-    pub(crate) fn set_front(&mut self, leaf: ClassId, front: Option<u64>, now: u64) {
-        let front = front.and_then(NonZeroU64::new);
+    pub(crate) fn set_front(&mut self, leaf: ClassId, front: u64, now: u64) {
+        let front = NonZeroU64::new(front);
         let before = std::mem::replace(&mut self.node_mut(leaf).front, front);
         match (before, front) {
             (None, None) => return,

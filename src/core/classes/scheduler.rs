@@ -35,10 +35,10 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// What its next turns are for: the debt, or what the front claim still lacks.
+    /// What its next turns are for: the debt, or what the front claim still lacks; 0 if no claim waits.
     #[inline]
-    fn front(&self) -> Option<u64> {
-        if self.owed > 0 { Some(self.owed) } else { Some(self.cost - self.paid).filter(|rest| *rest > 0) }
+    fn front(&self) -> u64 {
+        if self.owed > 0 { self.owed } else { self.cost - self.paid }
     }
 
     /// Whether more is known than what the front claim lacks.
@@ -197,7 +197,7 @@ impl Scheduler {
     pub(crate) fn arrive(&mut self, leaf: ClassId, cost: u64, now: u64) {
         if !self.tree.is_divided(leaf) {
             if self.tree.front(leaf) == 0 {
-                self.tree.set_front(leaf, Some(cost), now);
+                self.tree.set_front(leaf, cost, now);
             }
             return;
         }
@@ -224,7 +224,7 @@ impl Scheduler {
         if let Some(pick) = served {
             self.pay(pick, supply, base);
         }
-        self.advance(leaf, None, 0, now);
+        self.advance(leaf, 0, 0, now);
         served
     }
 
@@ -295,9 +295,9 @@ impl Scheduler {
     }
 
     /// Pays the last installment of a claim, and puts the next claim of its leaf in front. `next` is the cost of the
-    /// claim that is in front now, and `debt` the debt that was noted between the two.
+    /// claim that is in front now, or 0, and `debt` the debt that was noted between the two.
     #[inline]
-    pub(crate) fn pay_claim(&mut self, pick: Pick, next: Option<u64>, debt: u64, supply: &mut Supply, base: u64) {
+    pub(crate) fn pay_claim(&mut self, pick: Pick, next: u64, debt: u64, supply: &mut Supply, base: u64) {
         let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
         if debt == 0 && !self.tree.is_divided(id) {
@@ -359,10 +359,10 @@ impl Scheduler {
         Paid::Installment
     }
 
-    /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, and
-    /// `debt` the debt that was noted between the two.
+    /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, or 0,
+    /// and `debt` the debt that was noted between the two.
     #[inline]
-    pub(crate) fn advance(&mut self, leaf: ClassId, next: Option<u64>, debt: u64, now: u64) {
+    pub(crate) fn advance(&mut self, leaf: ClassId, next: u64, debt: u64, now: u64) {
         if debt == 0 && !self.tree.is_divided(leaf) {
             self.tree.set_front(leaf, next, now);
         } else {
@@ -370,7 +370,7 @@ impl Scheduler {
             if debt > 0 {
                 self.list_debtor(leaf);
             }
-            self.set_leaf(leaf, Leaf { cost: next.unwrap_or(0), paid: 0, owed }, now);
+            self.set_leaf(leaf, Leaf { cost: next, paid: 0, owed }, now);
         }
         self.drop_shadow();
     }

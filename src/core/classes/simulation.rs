@@ -56,7 +56,7 @@ impl Simulation {
             if let Paid::Claim(granted) = self.scheduler.pay(pick, &mut self.supply, start) {
                 let queue = queues.entry(granted).or_insert_with(|| queue(granted).peekable());
                 let (_, debt) = queue.next()?;
-                let next = queue.peek().map(|(cost, _)| *cost);
+                let next = queue.peek().map_or(0, |(cost, _)| *cost);
                 self.scheduler.advance(granted, next, debt, now);
             }
             Some(Installment { start, end: self.base })
@@ -89,8 +89,8 @@ impl Simulation {
                 let own = (granted == leaf).then_some((cost, 0));
                 let queue = queues.entry(granted).or_insert_with(|| queue(granted).chain(own).peekable());
                 let (_, debt) = queue.next()?;
-                let next = queue.peek().map(|(cost, _)| *cost);
-                if granted == leaf && next.is_none() {
+                let next = queue.peek().map_or(0, |(cost, _)| *cost);
+                if granted == leaf && next == 0 {
                     return Some(at);
                 }
                 self.scheduler.advance(granted, next, debt, at);

@@ -178,14 +178,13 @@ impl State {
         }
     }
 
-    /// The leaf of a class, and the cost of the claim that is in front there now. The caller tells the scheduler.
+    /// The leaf of a class, and the cost of the claim that is in front there now, or 0. The caller tells the scheduler.
     #[inline(always)]
-    fn next_of(&mut self, class: ClassId) -> (ClassId, Option<u64>) {
-        let Some(classes) = classes_in(&mut self.rare) else { return (ROOT, None) };
+    fn next_of(&mut self, class: ClassId) -> (ClassId, u64) {
+        let Some(classes) = classes_in(&mut self.rare) else { return (ROOT, 0) };
         let next = next_front(classes, class);
         classes.offer_joint(class, next.and_then(|(_, joint)| joint));
-        let (leaf, next) = (classes.entry(class).leaf, next.map(|(cost, _)| cost));
-        (leaf, next)
+        (classes.entry(class).leaf, next.map_or(0, |(cost, _)| cost))
     }
 
     /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.

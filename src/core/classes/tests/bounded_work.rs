@@ -180,9 +180,9 @@ fn what_a_key_of_a_removed_class_leaves_is_not_kept() {
     let mut state = limiter.core().state.lock();
     let classes = state.classes_mut().expect("built with classes");
     let keys = [1, 2].map(|hash| classes.join_key(2, KeyName { limiter: 0, hash }, 1, 0));
-    keys.iter().for_each(|key| classes.scheduler.tree.set_front(*key, Some(5), 0));
+    keys.iter().for_each(|key| classes.scheduler.tree.set_front(*key, 5, 0));
     let pick = classes.scheduler.tree.pick().expect("two wait");
-    classes.scheduler.tree.pay_claim(pick, None, 0);
+    classes.scheduler.tree.pay_claim(pick, 0, 0);
     classes.unlist(2, 0);
     let kept = classes.retained();
     classes.leave_key(pick.leaf, 0);
@@ -233,13 +233,13 @@ fn tags_do_not_overflow() {
     for round in 0..20_000_u64 {
         let tag = tree.rare(ROOT).virtual_time;
         for leaf in [a, b] {
-            tree.set_front(leaf, Some(TOKENS), round);
+            tree.set_front(leaf, TOKENS, round);
         }
         let pick = tree.pick().expect("two leaves wait");
         served[usize::from(pick.leaf == b)] += 1;
         tree.pay(pick, round);
-        tree.set_front(pick.leaf, None, round);
-        tree.set_front(pick.leaf, Some(TOKENS), round);
+        tree.set_front(pick.leaf, 0, round);
+        tree.set_front(pick.leaf, TOKENS, round);
         assert!(tree.rare(ROOT).largest <= tags::MAX_TAG);
         set_back += u64::from(tree.rare(ROOT).virtual_time < tag);
     }
@@ -247,17 +247,17 @@ fn tags_do_not_overflow() {
     assert_eq!(served, [15_000, 5_000]);
     // A class that was idle all the time has neither credit nor a charge.
     for leaf in [a, b] {
-        tree.set_front(leaf, None, 20_000);
+        tree.set_front(leaf, 0, 20_000);
     }
     for leaf in [idle, b] {
-        tree.set_front(leaf, Some(TOKENS), 20_000);
+        tree.set_front(leaf, TOKENS, 20_000);
     }
     let mut picked = Vec::new();
     for round in 20_000..20_006 {
         let pick = tree.pick().expect("two leaves wait");
         picked.push(pick.leaf);
         tree.pay(pick, round);
-        tree.set_front(pick.leaf, Some(TOKENS - round), round);
+        tree.set_front(pick.leaf, TOKENS - round, round);
     }
     assert_eq!(picked.iter().filter(|leaf| **leaf == idle).count(), 3, "{picked:?}");
 }
