@@ -40,7 +40,7 @@ def listed():
     """The mutants of cargo-mutants by number, also those that the configuration lists as equivalent."""
     files = [a for f in args.file or config["examine_globs"] for a in ("-f", f)]
     text = subprocess.run(["cargo", "mutants", "--list", "--json", "--no-config", *files], stdout=subprocess.PIPE, check=True).stdout
-    return dict(enumerate((m for m in json.loads(text) if "impl fmt::Debug" not in m["name"] and "tests::" not in m["name"]), 1))
+    return dict(enumerate((m for m in json.loads(text) if not re.search("impl fmt::Debug|tests(::|/|\\.rs)", m["name"])), 1))
 
 def nodes(node):
     yield node
