@@ -151,7 +151,7 @@ impl Window {
     /// This window, with the `amount` and the period of another quota from now on. What is in it stays in it for the new
     /// period.
     pub(crate) fn resized(&self, amount: u64, period: u64) -> Self {
-        let mut window = Self { lent: self.lent, known_from: self.known_from, ..Self::new(amount, period, self.now) };
+        let mut window = Self { known_from: self.known_from, ..Self::new(amount, period, self.now) };
         for slot in &self.slots {
             let at = slot.back_at.saturating_sub(self.period);
             window.grant_at(at, slot.tokens);

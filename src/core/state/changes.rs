@@ -167,7 +167,7 @@ impl State {
                 return Ok(());
             }
         }
-        self.supply.set_quota(index, quota, self.front_ticket(rovers));
+        self.replacing_quotas(rovers, |supply, front| supply.set_quota(index, quota, front));
         self.note_sliding();
         self.review_all_fronts();
         let now = self.supply.synced();
@@ -200,7 +200,7 @@ impl State {
     /// The periods of stepped quotas are counted from the origin of time.
     pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: &[Quota]) {
         self.retract(rovers);
-        self.supply.replace_quotas(quotas.iter().copied(), self.front_ticket(rovers));
+        self.replacing_quotas(rovers, |supply, front| supply.replace_quotas(quotas.iter().copied(), front));
         self.supply.step_from_origin();
         self.review_all_fronts();
         self.replace_quotas_in_dry_run(quotas);

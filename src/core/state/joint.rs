@@ -7,6 +7,7 @@ use crate::core::forecast::Claim;
 use crate::core::joint::{Front, Fronts, JointSet, Part};
 use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
+use crate::core::supply::Supply;
 use std::sync::Arc;
 
 impl State {
@@ -119,6 +120,18 @@ impl State {
                 front.due = due;
             }
         }
+    }
+
+    /// Runs `change`, by which quotas are replaced. What they have lent to the held front stays lent, and is in no level
+    /// meanwhile: a quota that becomes sliding counts what its level lacks.
+    pub(super) fn replacing_quotas(&mut self, rovers: &Rovers, change: impl FnOnce(&mut Supply, Option<u64>)) {
+        let mut lent = self.joint().map_or_else(Box::default, |fronts| fronts.lent.0.clone());
+        let front = self.front_ticket(rovers);
+        self.supply.take_back(&lent);
+        change(&mut self.supply, front);
+        lent.iter_mut().for_each(|lent| *lent = lent.wrapping_neg());
+        self.supply.take_back(&lent);
+        self.supply.cut(front);
     }
 
     /// The debts charged after front `number` had arrived that are in the level already. All debts that are still behind

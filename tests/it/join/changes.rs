@@ -167,6 +167,22 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     assert_eq!(a.deficiency(), 4);
 }
 
+/// The debt is charged before the claim is held, which then is lent what is missing.
+#[test]
+fn a_quota_becomes_sliding_while_it_lends_to_a_held_claim() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), limiter(&clock, Quota::new(1, 100 * MS).initial(0)));
+    let mut earlier = a.try_acquire(5).unwrap();
+    let claim = pending(join([(&a, 3), (&b, 1)]));
+    pass(10, &clock, &[&a, &b]);
+    earlier.settle(120);
+    pass(88, &clock, &[&a, &b]);
+    a.set_quota(0, Quota::new(5, 10 * MS).sliding()).unwrap();
+    pass(100, &clock, &[&a, &b]);
+    assert!(claim.is_woken());
+    assert_eq!(a.available(), 5);
+}
+
 /// Held before or not, they come before the plain claim, for which 4 tokens are there by then: its grant may be above the
 /// burst of 1, theirs may not.
 #[test]
