@@ -3,11 +3,11 @@
 //! A claim that finds its tokens never waits. Otherwise it becomes a [`Claim`] in the queue of the key's live entry, with all
 //! the guarantees of that type. While it waits there, it holds that entry.
 
-use super::ToKey;
 use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
 use super::map::{Arrival, Map, Taken};
 use super::map_ref::MapRef;
 use super::top::Rank;
+use super::{Hashed, ToKey};
 use crate::claim::Claim;
 use crate::core::Core;
 use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
@@ -110,9 +110,10 @@ impl<M: MapRef, F: Borrow<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
     #[inline(always)]
     fn take_at_once(held: &mut Option<(M, F)>, hash: &mut u64, cost: u64) -> Result<Granted<M, F>, Option<Arc<Core>>> {
         let (map, key) = held.as_ref().expect("a keyed claim was polled after it had completed");
-        let (map, key) = (map.map(), key.borrow());
-        *hash = map.hash(key);
-        let left = map.claim_at_once(key, *hash, cost)?;
+        let map = map.map();
+        let key = map.hashed(key.borrow());
+        *hash = key.hash;
+        let left = map.claim_at_once(key, cost)?;
         let (map, key) = held.take().expect("the key is present: it was just used");
         Ok((Pass::new(map, *hash, cost, Taken { left, live: None }), key))
     }
@@ -152,14 +153,14 @@ impl<M: MapRef, F: Borrow<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
     ) -> Poll<Result<Granted<M, F>, ConsumeError>> {
         let mut this = self.as_mut().project();
         let (map, key) = this.held.as_ref().expect("a keyed claim was polled after it had completed");
-        let (map, key, cost) = (map.map(), key.borrow(), *this.cost);
+        let (map, cost) = (map.map(), *this.cost);
+        let key = Hashed { form: key.borrow(), hash: *this.hash };
         if let Stage::Idle = *this.stage {
-            let hash = *this.hash;
-            match map.arrive(key, hash, cost, this.allowed.nanos(), live) {
+            match map.arrive(key, cost, this.allowed.nanos(), live) {
                 Ok(Arrival::Wait(live)) => this.stage.set(Stage::queued(live, cost, *this.allowed)),
                 Ok(Arrival::Taken(taken)) => {
                     let (map, key) = this.held.take().expect("the key is present: it was just used");
-                    return Poll::Ready(Ok((Pass::new(map, hash, cost, taken), key)));
+                    return Poll::Ready(Ok((Pass::new(map, *this.hash, cost, taken), key)));
                 }
                 Err(error) => {
                     *this.held = None;
@@ -173,13 +174,13 @@ impl<M: MapRef, F: Borrow<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
         let first = !std::mem::replace(has_entered, true);
         let answer = claim.poll(cx);
         if first && answer.is_pending() {
-            map.rank(Rank::Waited, key, *this.hash, 1);
+            map.rank(Rank::Waited, key, 1);
         }
         let answer = ready!(answer);
         if is_refusal(first, answer.as_ref().err()) {
-            map.count_refusal(key, *this.hash);
+            map.count_refusal(key);
         }
-        let taken = answer.map(|permit| map.taken(key, *this.hash, permit));
+        let taken = answer.map(|permit| map.taken(key, permit));
         this.stage.set(Stage::Idle);
         if taken.is_err() {
             map.may_be_idle(*this.hash);

@@ -1,9 +1,9 @@
 //! Grants for a key.
 
-use super::ToKey;
 use super::map::{Map, Taken};
 use super::map_ref::MapRef;
 use super::rate::Left;
+use super::{Hashed, ToKey};
 use crate::core::Core;
 use crate::core::classes::ROOT;
 use crate::core::state::MAX_COST;
@@ -52,12 +52,13 @@ impl<M: MapRef> Pass<M> {
         self.cost = match &self.live {
             Some(live) => live.resettle_in(ROOT, self.cost, actual, self.left.word(), 0),
             None if actual == self.cost || Verdict::is_refused(self.left.word()) => actual,
-            None => map.resettle(key, self.hash, self.cost, actual, self.left.word()),
+            None => map.resettle(Hashed { form: key, hash: self.hash }, self.cost, actual, self.left.word()),
         };
         if let Some(parent) = &map.parent {
             // The key is settled already, so the parent must be settled even if its clock panics.
             let actual = actual.min(map.template.max_cost.max(self.parent));
-            self.parent = parent.resettle(|| map.key_in_parent(key, self.hash), self.parent, actual);
+            self.parent =
+                parent.resettle(|| map.key_in_parent(Hashed { form: key, hash: self.hash }), self.parent, actual);
         }
     }
 
@@ -99,10 +100,10 @@ impl<M: MapRef> Drop for Pass<M> {
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// Changes the cost of a grant of `key`, whose word this is, and returns its new cost.
-    fn resettle(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, actual: u64, word: u64) -> u64 {
+    fn resettle(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, actual: u64, word: u64) -> u64 {
         let actual = actual.min(self.template.max_cost.max(cost));
         let on_live = |live: &Core| live.resettle_in(ROOT, cost, actual, word, 0);
-        let settled = self.act(key, hash, true, on_live, |shard, request, context| {
+        let settled = self.act(key, true, on_live, |shard, request, context| {
             let settled = shard.at_levels(request, context, |rates, levels| {
                 if actual < cost {
                     rates.refund(levels, cost - actual, Verdict::instant(word));
@@ -113,7 +114,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 cost + more
             })?;
             if settled < cost {
-                shard.count_refunded(cost - settled);
+                shard.refunded = shard.refunded.wrapping_add(cost - settled);
             } else {
                 shard.count_granted(settled - cost);
             }
@@ -218,7 +219,7 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'a, K, S> {
     /// # Ok(()) }
     /// ```
     pub fn settle(&mut self, key: &(impl ToKey<K> + ?Sized), actual: u64) {
-        assert!(self.pass.map.hash(key) == self.pass.hash, "a grant is settled with another key than its own");
+        assert!(self.pass.map.hashed(key).hash == self.pass.hash, "a grant is settled with another key than its own");
         self.pass.settle(key, actual);
     }
 }

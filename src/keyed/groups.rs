@@ -26,7 +26,7 @@ pub(super) struct Groups<E, const SLOTS: usize> {
     groups: Box<[Group<E, SLOTS>]>,
     len: u32,
     /// How many times the table was rebuilt. Between two rebuilds each entry stays where it is.
-    rebuilds: u32,
+    pub(super) rebuilds: u32,
     /// A second word beside each entry, if [`keep_seconds`](Groups::keep_seconds) was called.
     seconds: Option<Box<[Seconds]>>,
 }
@@ -128,10 +128,6 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         self.len as usize
     }
 
-    pub(super) fn rebuilds(&self) -> u32 {
-        self.rebuilds
-    }
-
     /// The number of bytes of a group.
     #[cfg(test)]
     pub(super) const fn group_bytes() -> usize {
@@ -213,19 +209,6 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     }
 
     #[inline]
-    #[cfg(any(test, feature = "distributed"))]
-    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&E> {
-        self.at(self.index_of(hash, is_it)?)
-    }
-
-    #[inline]
-    #[cfg(any(test, feature = "distributed"))]
-    pub(super) fn find_mut(&mut self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
-        let index = self.index_of(hash, is_it)?;
-        self.at_mut(index)
-    }
-
-    #[inline]
     pub(super) fn at(&self, EntryIndex { group, slot }: EntryIndex) -> Option<&E> {
         self.groups[group].entries[slot].as_ref()
     }
@@ -235,7 +218,8 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         self.groups[group].entries[slot].as_mut()
     }
 
-    /// Keeps a second word beside each entry from now on, 0 at first; or frees the memory of all second words.
+    /// Keeps a second word beside each entry from now on, 0 at first; or frees the memory of all second words. The caller
+    /// then writes each entry anew.
     pub(super) fn keep_seconds(&mut self, are_kept: bool) {
         if self.seconds.is_some() != are_kept {
             self.seconds = are_kept.then(|| vec![Seconds::default(); self.groups.len()].into());

@@ -76,11 +76,6 @@ impl KeyLimit {
         }
     }
 
-    pub(super) fn end_sweep(&self, shard: usize, gone: usize, next: u64) {
-        self.give_back(gone);
-        self.idle_no_later_than(shard, || Some(next));
-    }
-
     /// Whether a key of this shard may be full by `now`. Not known without a bound.
     pub(super) fn may_be_idle(&self, shard: usize, now: u64) -> bool {
         self.idle.get(shard).is_none_or(|idle| idle.load(Ordering::Acquire) <= now)

@@ -273,7 +273,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
             return Err(ConfigError::KeyUnderParent);
         }
         let on_live = |_: &_| unreachable!("a live entry is returned as it is");
-        let (live, is_closed) = map.act(key, map.hash(key), false, on_live, |shard, request, context| {
+        let (live, is_closed) = map.act(map.hashed(key), false, on_live, |shard, request, context| {
             let live = shard.live(request, context)?;
             shard.expect_handles(context);
             Ok((live, shard.is_closed()))
@@ -312,11 +312,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         if self.map.template.cap.is_none() {
             return Err(ReleaseError::NotCapped);
         }
-        let hash = self.map.hash(key);
-        match self.map.in_shard(self.map.shard_of(hash), |shard, _| shard.find_live(key, hash)) {
+        let key = self.map.hashed(key);
+        match self.map.in_shard(self.map.shard_of(key.hash), |shard, _| shard.find_live(key)) {
             Some(live) => {
                 let result = live.release_owed(tokens);
-                self.map.let_go(hash, live);
+                self.map.let_go(key.hash, live);
                 result
             }
             None if tokens == 0 => Ok(()),
@@ -358,10 +358,10 @@ impl<K, S> fmt::Debug for KeyedLimiter<K, S> {
 #[inline]
 fn try_acquire<M: MapRef>(of: M, key: &(impl ToKey<M::Key> + ?Sized), cost: u64) -> Result<Pass<M>, TryAcquireError> {
     let map = of.map();
-    let hash = map.hash(key);
-    let taken = match map.take_at_once(key, hash, cost) {
+    let key = map.hashed(key);
+    let taken = match map.take_at_once(key, cost, false) {
         Ok(left) => Taken { left, live: None },
-        Err(live) => map.try_acquire(key, hash, cost, live)?,
+        Err(missed) => map.try_acquire(key, cost, missed)?,
     };
-    Ok(Pass::new(of, hash, cost, taken))
+    Ok(Pass::new(of, key.hash, cost, taken))
 }

@@ -16,7 +16,6 @@ mod taking;
 
 pub(super) use taking::most_claimable;
 
-use super::ToKey;
 use super::driver_pool::{DriverPool, EntryOwner};
 use super::key_limit::KeyLimit;
 use super::live::LiveTemplate;
@@ -25,6 +24,7 @@ use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::shard::{DeferredDrops, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::SpaceSaving;
+use super::{Hashed, ToKey};
 use crate::core::Core;
 use crate::core::classes::{KeyName, MAX_WEIGHT};
 use crate::core::parent::Parent;
@@ -66,6 +66,8 @@ pub(super) struct Map<K, S> {
     pub(super) weight_by: Option<WeightBy<K>>,
     /// The version of the common quotas: how many times they were set.
     pub(super) versions: AtomicU64,
+    /// The number of refused calls.
+    pub(super) refused: AtomicU64,
     /// The keys with the most refusals since the limiter was built.
     pub(super) most_refused: ShardMutex<SpaceSaving<K>>,
     /// Whether a grant does more than take tokens of its key: it takes tokens of the parent too, is counted in the
@@ -140,8 +142,8 @@ impl<K, S> Map<K, S> {
     }
 
     /// The class of a key in the parent.
-    pub(super) fn key_in_parent(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> (KeyName, u64) {
-        (self.template.key_name(hash), self.weight(key))
+    pub(super) fn key_in_parent(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> (KeyName, u64) {
+        (self.template.key_name(key.hash), self.weight(key.form))
     }
 
     /// Records that the live entry of this key may not be needed any more.
@@ -157,8 +159,8 @@ impl<K, S> Map<K, S> {
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
-    pub(super) fn hash(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
-        self.hasher.hash_one(key)
+    pub(super) fn hashed<'a, Q: ToKey<K> + ?Sized>(&self, form: &'a Q) -> Hashed<'a, Q> {
+        Hashed { form, hash: self.hasher.hash_one(form) }
     }
 
     /// Calls `act` under the lock of shard `number`, and drops what left the shard after unlocking.
@@ -181,15 +183,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// key: the map is full, or `quota_by` returned quotas that no key can have.
     pub(super) fn act<Q: ToKey<K> + ?Sized, R>(
         &self,
-        key: &Q,
-        hash: u64,
+        key: Hashed<'_, Q>,
         forced: bool,
         on_live: impl FnOnce(&Core) -> R,
         act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
     ) -> Result<R, ConfigError> {
-        self.enter(key, hash, forced, act)?.or_else(|live| {
+        self.enter(key, forced, act)?.or_else(|live| {
             let result = on_live(&live);
-            self.let_go(hash, live);
+            self.let_go(key.hash, live);
             Ok(result)
         })
     }
@@ -198,20 +199,19 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// live entry of the key, if it has one; the outer error is that of [`act`](Self::act).
     fn enter<Q: ToKey<K> + ?Sized, R>(
         &self,
-        key: &Q,
-        hash: u64,
+        key: Hashed<'_, Q>,
         forced: bool,
         act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
     ) -> Result<Result<R, Arc<Core>>, ConfigError> {
-        let number = self.shard_of(hash);
-        let mut request = EntryRequest { key, hash, now: self.now(), offered: None, forced };
+        let number = self.shard_of(key.hash);
+        let mut request = EntryRequest { key, now: self.now(), offered: None, forced };
         loop {
             let (result, synced) =
                 self.in_shard(number, |shard, context| (act(shard, &request, context), shard.synced));
             match result {
                 Ok(result) => return Ok(Ok(result)),
                 Err(Stop::Live(live)) => return Ok(Err(live)),
-                Err(Stop::AskQuota) => request.offered = Some(self.ask_quota(key)?),
+                Err(Stop::AskQuota) => request.offered = Some(self.ask_quota(key.form)?),
                 // Use the shard's time: after a clock has stepped back, keys would still owe tokens at `now`.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
                 Err(Stop::NoSpace) => {
@@ -259,7 +259,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             let Some(number) = self.key_limit.find_idle(from, now) else { break };
             slots += self.in_shard(number, |shard, context| {
                 shard.sweep_at(now, context);
-                shard.slots().max(LEAST_SLOTS)
+                shard.slots.groups.slots().max(LEAST_SLOTS)
             });
             if self.key_limit.has_place() {
                 return true;

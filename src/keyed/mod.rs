@@ -85,6 +85,7 @@ pub use quotas::Quotas;
 pub use snapshot::KeyedSnapshot;
 #[cfg(feature = "state")]
 pub use state::KeyedState;
+use to_key::Hashed;
 pub use to_key::ToKey;
 pub use top::{KeyedTop, TopKey};
 

@@ -155,9 +155,7 @@ impl Rates {
     /// The instant at which all levels reach `tokens` and the key is not paused, if the bursts are ignored; `None` if
     /// that is after the end of time.
     pub(super) fn reached(&self, levels: &Levels, tokens: u64) -> Option<u64> {
-        let gate = if levels.is_paused() { levels.gate } else { levels.at };
-        let mut rates = self.iter().enumerate();
-        rates.try_fold(gate, |latest, (index, rate)| Some(latest.max(rate.reached(levels.level(index), tokens)?)))
+        self.obstacle(levels, tokens).0
     }
 
     /// The instant at which the key [is full](Self::is_full), if no call takes tokens meanwhile. If only a fraction of
@@ -187,17 +185,18 @@ impl Rates {
         (MAX_SPAN + self.tokens(levels)).max(0) as u64
     }
 
-    /// The bound that keeps a call from `cost` tokens longest; the same as that of a queue.
-    pub(super) fn obstacle(&self, levels: &Levels, cost: u64) -> Bound {
+    /// Also the bound that keeps a call from `cost` tokens until [then](Self::reached); the same as that of a queue.
+    pub(super) fn obstacle(&self, levels: &Levels, cost: u64) -> (Option<u64>, Bound) {
         let mut longest = (levels.at, Bound::Pause);
         for (index, rate) in self.iter().enumerate() {
             match rate.reached(levels.level(index), cost) {
-                None => return Bound::Quota(index),
+                None => return (None, Bound::Quota(index)),
                 Some(at) if at > longest.0 => longest = (at, Bound::Quota(index)),
                 Some(_) => {}
             }
         }
-        if levels.gate > longest.0 { Bound::Pause } else { longest.1 }
+        let (at, by) = if levels.gate > longest.0 { (levels.gate, Bound::Pause) } else { longest };
+        (Some(at), by)
     }
 
     /// Takes `cost` tokens from all levels if they are there, and returns how many remain.

@@ -53,16 +53,16 @@ pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
 pub(super) use view::{ListedKey, Listing};
 
-use super::ToKey;
 use super::groups::EntryIndex;
 use super::key_limit::KeyLimit;
 use super::live::{self, LiveTemplate};
 use super::rate::Left;
-use super::rates::{Kind, Levels, Rates};
+use super::rates::{Kind, Levels, Packed, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
 use super::top::{self, Ranks};
+use super::{Hashed, ToKey};
 use crate::core::{Core, drop_quietly};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, TryAcquireError};
 use ahead::Ahead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -90,19 +90,17 @@ pub(super) struct Shard<K> {
     /// grant does nothing but take tokens.
     may_run_ahead: bool,
     /// Whether a key [runs ahead](ahead).
-    pub(super) runs_ahead: bool,
+    runs_ahead: bool,
     /// Which grants the [ranks](top) count.
     sampling: u8,
     /// The common quotas: those of all packed levels and of new keys.
-    rates: Arc<Rates>,
+    pub(super) rates: Arc<Rates>,
     /// Tokens granted, including those charged by `settle`, from levels and from live entries that were retired.
     /// Counted here because the call writes this cache line anyway.
-    granted: u64,
-    slots: Slots<K>,
+    pub(super) granted: u64,
+    pub(super) slots: Slots<K>,
     /// The number of granted tokens that came back unused.
-    refunded: u64,
-    /// The number of refused calls.
-    pub(super) refused: u64,
+    pub(super) refunded: u64,
     /// Allocated on first use.
     rare_fields: Option<Box<RareFields<K>>>,
 }
@@ -144,8 +142,7 @@ struct QuotaChange {
 
 /// The part of a call on `key` that a shard needs.
 pub(super) struct EntryRequest<'a, Q: ?Sized> {
-    pub(super) key: &'a Q,
-    pub(super) hash: u64,
+    pub(super) key: Hashed<'a, Q>,
     pub(super) now: u64,
     /// The rates that `quota_by` returned for the key, once the map has called it.
     pub(super) offered: Option<Arc<Rates>>,
@@ -165,7 +162,7 @@ impl<Q: ?Sized> EntryRequest<'_, Q> {
             return Err(Stop::NoSpace);
         }
         // It may panic, so it runs before the key is counted.
-        let key = self.key.to_key();
+        let key = self.key.form.to_key();
         if self.forced {
             key_limit.force_place();
         } else if !key_limit.take_place() {
@@ -208,8 +205,25 @@ impl<K> Default for DeferredDrops<K> {
     }
 }
 
-/// What a grant without waiting left, or the live entry of the key, if it has one.
-pub(super) type AtOnce = Result<Left, Option<Arc<Core>>>;
+/// Why the fast path grants nothing.
+#[derive(Debug)]
+pub(super) enum Missed {
+    /// The key has a live entry.
+    Live(Arc<Core>),
+    /// These packed levels of the key have too few tokens.
+    Short(Packed),
+    /// The call is refused.
+    Refused(TryAcquireError),
+    /// A less common case, which [`Shard::at_levels`] handles.
+    Other,
+}
+
+impl Missed {
+    /// The live entry of the key, for a caller that may wait.
+    pub(super) fn live(self) -> Option<Arc<Core>> {
+        if let Self::Live(live) = self { Some(live) } else { None }
+    }
+}
 
 /// Why a shard cannot act on the level of a key.
 #[derive(Debug)]
@@ -228,13 +242,13 @@ impl<K: Clone + Eq> Shard<K> {
     /// Counts a grant that [`count_granted`](Self::count_granted) has counted, if keys are ranked and it is sampled.
     /// Returns a key to be dropped after releasing the lock.
     #[inline]
-    pub(super) fn rank_grant(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, now: u64) -> Option<K> {
-        if top::is_sampled(self.granted, self.sampling) { self.rank_sample(key, hash, cost, now) } else { None }
+    pub(super) fn rank_grant(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, now: u64) -> Option<K> {
+        if top::is_sampled(self.granted, self.sampling) { self.rank_sample(key, cost, now) } else { None }
     }
 
     #[inline(never)]
-    fn rank_sample(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, now: u64) -> Option<K> {
-        let (sampling, lost) = self.count_rank(|ranks| ranks.count_grant(key, hash, cost, now))?;
+    fn rank_sample(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, now: u64) -> Option<K> {
+        let (sampling, lost) = self.count_rank(|ranks| ranks.count_grant(key, cost, now))?;
         self.sampling = sampling;
         lost
     }
@@ -253,19 +267,9 @@ impl<K> Shard<K> {
             calls_left: SMALL as u32,
             fast_path: FastPath::Open,
             sampling: top::NOT_RANKED,
-            refused: 0,
             granted: 0,
             refunded: 0,
         }
-    }
-
-    /// The number of slots that a sweep visits.
-    pub(super) fn slots(&self) -> usize {
-        self.slots.count()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.slots.len()
     }
 
     fn rare_fields(&mut self) -> &mut RareFields<K> {
@@ -283,11 +287,6 @@ impl<K> Shard<K> {
 
     pub(super) fn quota_version(&self) -> u32 {
         self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.quota_version)
-    }
-
-    /// Tokens granted, and how many of them came back unused, without those of the [live entries](Self::live_entries).
-    pub(super) fn totals(&self) -> (u64, u64) {
-        (self.granted, self.refunded)
     }
 
     /// Records that a level was charged with `tokens`.
@@ -313,11 +312,6 @@ impl<K> Shard<K> {
     pub(super) fn count_rank<R>(&mut self, count: impl FnOnce(&mut Ranks<K>) -> R) -> Option<R> {
         let ranks = self.ranks()?;
         catch_unwind(AssertUnwindSafe(|| count(ranks))).ok()
-    }
-
-    /// Records that `tokens` that were granted came back.
-    pub(super) fn count_refunded(&mut self, tokens: u64) {
-        self.refunded = self.refunded.wrapping_add(tokens);
     }
 
     /// Visits nothing but live entries and levels that are not packed.

@@ -9,9 +9,9 @@
 //! lines, which processors fetch together: so finding a key that is in no cache waits for memory once. With two quotas
 //! it is three lines, which the lookup requests together.
 
-use super::ToKey;
 use super::groups::{EntryIndex, Groups, Home};
 use super::rates::{Levels, Packed, Rates};
+use super::{Hashed, ToKey};
 use crate::core::Core;
 use slab::Slab;
 use std::num::NonZeroU64;
@@ -85,20 +85,6 @@ impl<K> Slots<K> {
         let mut slots = Self { groups: Groups::new(), owns: None };
         slots.groups.keep_seconds(has_two_quotas);
         slots
-    }
-
-    /// Keeps two packed levels for each key from now on, or one. The caller then writes the state of each key anew.
-    pub(super) fn keep_pairs(&mut self, has_two_quotas: bool) {
-        self.groups.keep_seconds(has_two_quotas);
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// The number of slots that [`update`](Self::update) visits.
-    pub(super) fn count(&self) -> usize {
-        self.groups.slots()
     }
 
     /// Whether the table has to be rebuilt before another key fits.
@@ -222,11 +208,6 @@ impl<K> Slots<K> {
         (from + groups) * PER_GROUP >= self.groups.slots()
     }
 
-    /// Changes when keys may be in other groups than before.
-    pub(super) fn rebuilds(&self) -> u32 {
-        self.groups.rebuilds()
-    }
-
     /// All `Own`s, in no order.
     pub(super) fn owns(&self) -> impl Iterator<Item = &Own> {
         self.owns.iter().flat_map(|owns| owns.iter().map(|(_, own)| own))
@@ -273,14 +254,14 @@ impl<K> Slots<K> {
 impl<K> Slots<K> {
     /// The first packed level of a key that is near its place in the table.
     #[inline(always)]
-    pub(super) fn packed_near(&mut self, home: Home, key: &(impl ToKey<K> + ?Sized)) -> Option<&mut NonZeroU64> {
-        let (_, word) = self.groups.find_near(home, |(own, _)| key.equivalent(own))?;
+    pub(super) fn packed_near(&mut self, home: Home, form: &(impl ToKey<K> + ?Sized)) -> Option<&mut NonZeroU64> {
+        let (_, word) = self.groups.find_near(home, |(own, _)| form.equivalent(own))?;
         if word.get() & 1 == 1 { Some(word) } else { None }
     }
 
     #[inline]
-    pub(super) fn index_of(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<EntryIndex> {
-        self.groups.index_of(hash, |(key, _)| is_it(key))
+    pub(super) fn index_of(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Option<EntryIndex> {
+        self.groups.index_of(key.hash, |(own, _)| key.form.equivalent(own))
     }
 }
 
@@ -305,13 +286,14 @@ mod tests {
             slots.insert(key, key, Slot::Own(own(key)));
         }
         for key in 0..990 {
-            let index = slots.index_of(key, |own| *own == key).unwrap();
+            let index = slots.index_of(crate::keyed::Hashed { form: &key, hash: key }).unwrap();
             assert_eq!(slots.take(index).unwrap().0, key);
         }
         slots.shrink(64, |key| *key);
         assert!(slots.owns.as_ref().unwrap().capacity() < 64, "{}", slots.owns.as_ref().unwrap().capacity());
         for key in 990..1_000 {
-            let SlotRef::Own(own) = slots.at(slots.index_of(key, |own| *own == key).unwrap()) else {
+            let SlotRef::Own(own) = slots.at(slots.index_of(crate::keyed::Hashed { form: &key, hash: key }).unwrap())
+            else {
                 panic!("not an own")
             };
             assert!(matches!(&own.state, OwnState::Levels(levels) if levels.at == key));

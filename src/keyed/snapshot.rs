@@ -3,6 +3,7 @@
 use super::map::Map;
 use super::shard::Shard;
 use crate::core::Core;
+use crate::sync::Ordering;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             in_flight: map.template.cap().map(|_| 0),
             granted: 0,
             refunded: 0,
-            refused: 0,
+            refused: map.refused.load(Ordering::Relaxed),
             most_refused: map.most_refused.lock().at_least(),
             lateness: Duration::ZERO,
             closed: false,
@@ -64,9 +65,8 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
         });
         let in_shard = |shard: &mut Shard<K>| {
             let mut snapshot = snapshot.borrow_mut();
-            snapshot.keys += shard.len() as u64;
-            snapshot.refused += shard.refused;
-            snapshot.count(shard.totals());
+            snapshot.keys += shard.slots.groups.len() as u64;
+            snapshot.count((shard.granted, shard.refunded));
             snapshot.closed |= shard.is_closed();
         };
         map.visit_all(in_shard, |live| snapshot.borrow_mut().add(live));

@@ -241,8 +241,7 @@ impl<K> Restored<K> {
             }
             // The levels are those of now. They are kept even if the map is full.
             map.act(
-                &key,
-                map.hash(&key),
+                map.hashed(&key),
                 true,
                 |_| unreachable!("no key of a new map has a live entry"),
                 |shard, request, context| {

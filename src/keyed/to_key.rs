@@ -51,6 +51,21 @@ pub trait ToKey<K>: Hash + Equivalent<K> {
     fn to_key(&self) -> K;
 }
 
+/// A form of a key, and its hash.
+pub(super) struct Hashed<'a, Q: ?Sized> {
+    pub(super) form: &'a Q,
+    pub(super) hash: u64,
+}
+
+impl<Q: ?Sized> Clone for Hashed<'_, Q> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Q: ?Sized> Copy for Hashed<'_, Q> {}
+
 impl<K: Clone + Hash + Eq> ToKey<K> for K {
     #[inline]
     fn to_key(&self) -> K {

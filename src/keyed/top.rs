@@ -18,7 +18,7 @@
 //! with faded events in place of events. The count of a key with a constant rate is then that of one window, or up to
 //! an eighth less.
 
-use super::ToKey;
+use super::{Hashed, ToKey};
 use std::cmp::Reverse;
 use std::mem;
 use std::time::Duration;
@@ -98,13 +98,14 @@ impl<K: Clone + Eq> SpaceSaving<K> {
     /// Counts `events` of `key`. Returns the key that lost its counter, if any: the caller drops it after releasing the
     /// lock.
     #[inline]
-    pub(super) fn count(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, events: f64) -> Option<K> {
-        let is_own =
-            |counter: &Counter<K>| counter.hash == hash && counter.key.as_ref().is_none_or(|own| key.equivalent(own));
-        let Some(at) = self.counters.iter().position(is_own) else { return self.begin(key, hash, events) };
+    pub(super) fn count(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, events: f64) -> Option<K> {
+        let is_own = |counter: &Counter<K>| {
+            counter.hash == key.hash && counter.key.as_ref().is_none_or(|own| key.form.equivalent(own))
+        };
+        let Some(at) = self.counters.iter().position(is_own) else { return self.begin(key, events) };
         let own = &mut self.counters[at];
         if own.key.is_none() {
-            own.key = Some(key.to_key());
+            own.key = Some(key.form.to_key());
         }
         let count = own.count + events;
         self.raise(at, count);
@@ -112,18 +113,18 @@ impl<K: Clone + Eq> SpaceSaving<K> {
     }
 
     /// Gives a counter to a key that has none.
-    fn begin(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, events: f64) -> Option<K> {
+    fn begin(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, events: f64) -> Option<K> {
         if self.counters.len() < self.most {
             if self.counters.is_empty() {
                 self.counters.reserve_exact(self.most);
             }
-            self.counters.push(Counter { hash, count: 0.0, error: 0.0, key: Some(key.to_key()) });
+            self.counters.push(Counter { hash: key.hash, count: 0.0, error: 0.0, key: Some(key.form.to_key()) });
             self.raise(self.counters.len() - 1, events);
             return None;
         }
         let least = self.counters.last_mut()?;
         let error = least.count;
-        (least.hash, least.error) = (hash, error);
+        (least.hash, least.error) = (key.hash, error);
         let lost = least.key.take();
         self.raise(self.most - 1, error + events);
         lost
@@ -204,23 +205,21 @@ impl<K: Clone + Eq> Ranks<K> {
     pub(super) fn count(
         &mut self,
         rank: Rank,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
         events: u64,
         now: u64,
     ) -> Option<K> {
         if now >= self.next {
             self.fade(now);
         }
-        self.ranks[rank as usize].count(key, hash, events as f64)
+        self.ranks[rank as usize].count(key, events as f64)
     }
 
     /// Counts a sampled grant of `cost` tokens. Returns the next `sampling`, and a key to be dropped after releasing
     /// the lock.
     pub(super) fn count_grant(
         &mut self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
         now: u64,
     ) -> (u8, Option<K>) {
@@ -228,7 +227,7 @@ impl<K: Clone + Eq> Ranks<K> {
             self.fade(now);
         }
         let tokens = cost as f64 * (1_u64 << self.sampling) as f64;
-        let lost = self.ranks[Rank::Granted as usize].count(key, hash, tokens);
+        let lost = self.ranks[Rank::Granted as usize].count(key, tokens);
         self.samples += 1;
         if self.samples >= SAMPLES && self.sampling < MOST_SAMPLING {
             self.sampling += 1;

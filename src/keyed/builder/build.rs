@@ -165,6 +165,7 @@ where
                 known: Mutex::new(Vec::new()),
                 pool,
                 versions: AtomicU64::new(0),
+                refused: AtomicU64::new(0),
                 most_refused: ShardMutex::new(SpaceSaving::new(MOST_REFUSED)),
                 is_ranked: top.is_some(),
             }

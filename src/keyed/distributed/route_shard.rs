@@ -135,7 +135,8 @@ impl<K: Eq + Clone> RouteShards<K> {
     }
 
     pub(super) fn find(&self, key: &K, hash: u64) -> Option<Known> {
-        self.shard(hash).lock().keys.find(hash, |entry| entry.key == *key).map(|entry| entry.known.clone())
+        let keys = &self.shard(hash).lock().keys;
+        Some(keys.at(keys.index_of(hash, |entry| entry.key == *key)?)?.known.clone())
     }
 
     /// Changes the cached reply of a key that has no limiter, and keeps it.
@@ -143,7 +144,8 @@ impl<K: Eq + Clone> RouteShards<K> {
         let mut gone = Vec::new();
         let mut shard = self.shard(hash).lock();
         let mut reply = CachedReply::nothing(now);
-        let result = match shard.keys.find_mut(hash, |entry| entry.key == *key).map(|entry| &mut entry.known) {
+        let index = shard.keys.index_of(hash, |entry| entry.key == *key);
+        let result = match index.and_then(|index| Some(&mut shard.keys.at_mut(index)?.known)) {
             Some(Known::Reply(reply)) => act(reply),
             Some(Known::Limiter(_)) => act(&mut reply),
             None => {

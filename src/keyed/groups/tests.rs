@@ -17,7 +17,7 @@ fn check_against_hash_map<const SLOTS: usize>() {
             let (key, comes) = (random % 500, (random >> 32) % 100 < if step / 3_000 % 2 == 0 { 70 } else { 20 });
             let (entry, hash) = ((key, step), hash_of(&(key, 0)));
             let index = table.index_of(hash, |own| own.0 == key);
-            let found = table.find(hash, |own| own.0 == key).map(|own| own.1);
+            let found = index.and_then(|index| table.at(index)).map(|own| own.1);
             assert_eq!(found, map.get(&key).copied());
             match (index, comes) {
                 (None, true) => {
@@ -25,8 +25,8 @@ fn check_against_hash_map<const SLOTS: usize>() {
                     table.insert(hash, entry);
                     map.insert(key, step);
                 }
-                (Some(_), true) => {
-                    *table.find_mut(hash, |own| own.0 == key).unwrap() = entry;
+                (Some(index), true) => {
+                    *table.at_mut(index).unwrap() = entry;
                     map.insert(key, step);
                 }
                 (_, false) => {

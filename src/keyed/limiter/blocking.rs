@@ -82,21 +82,21 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         allowed: Allowed,
     ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
         let map = &*self.map;
-        let hash = map.hash(key);
-        let arrival = match map.claim_at_once(key, hash, cost) {
+        let key = map.hashed(key);
+        let arrival = match map.claim_at_once(key, cost) {
             Ok(left) => Arrival::Taken(Taken { left, live: None }),
-            Err(live) => map.arrive(key, hash, cost, allowed.nanos(), live)?,
+            Err(live) => map.arrive(key, cost, allowed.nanos(), live)?,
         };
         let taken = match arrival {
             Arrival::Taken(taken) => taken,
             Arrival::Wait(live) => {
-                map.rank(Rank::Waited, key, hash, 1);
+                map.rank(Rank::Waited, key, 1);
                 let answer = blocking::consume(Arc::clone(&live), cost, allowed);
-                let answer = answer.map(|permit| map.taken(key, hash, permit));
-                map.let_go(hash, live);
-                answer.inspect_err(|_| map.count_refusal(key, hash))?
+                let answer = answer.map(|permit| map.taken(key, permit));
+                map.let_go(key.hash, live);
+                answer.inspect_err(|_| map.count_refusal(key))?
             }
         };
-        Ok(KeyedGrant::of(Pass::new(map, hash, cost, taken)))
+        Ok(KeyedGrant::of(Pass::new(map, key.hash, cost, taken)))
     }
 }

@@ -36,9 +36,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// ```
     pub fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), duration: Duration) {
         let (map, nanos) = (&self.map, whole_nanos(duration));
-        let (hash, now) = (map.hash(key), map.now());
+        let (key, now) = (map.hashed(key), map.now());
         let on_live = |live: &Core| live.with(|state, rovers, _| state.pause_for(rovers, now, nanos));
-        _ = map.act(key, hash, true, on_live, |shard, request, context| shard.pause_key(request, nanos, context));
+        _ = map.act(key, true, on_live, |shard, request, context| shard.pause_key(request, nanos, context));
     }
 
     /// Pauses a key until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the past does
@@ -71,7 +71,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         let on_live = |live: &Core| live.with(|state, rovers, _| state.end_pause(rovers));
         _ = self
             .map
-            .act(key, self.map.hash(key), true, on_live, |shard, request, context| shard.resume_key(request, context));
+            .act(self.map.hashed(key), true, on_live, |shard, request, context| shard.resume_key(request, context));
     }
 
     /// Pauses all keys for `duration` from now: those in memory, and those that come later. See
@@ -173,7 +173,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// [`Limiter::replenish`](crate::Limiter::replenish).
     pub fn replenish(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) {
         let on_live = |live: &Core| live.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
-        _ = self.map.act(key, self.map.hash(key), true, on_live, |shard, request, context| {
+        _ = self.map.act(self.map.hashed(key), true, on_live, |shard, request, context| {
             shard.at_levels(request, context, |rates, levels| rates.replenish(levels, tokens))
         });
     }

@@ -43,7 +43,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         let on_live = |_: &_| unreachable!("a read of the quotas needs no live entry");
         let rates = self
             .map
-            .act(key, self.map.hash(key), false, on_live, |shard, request, context| shard.rates_of(request, context));
+            .act(self.map.hashed(key), false, on_live, |shard, request, context| shard.rates_of(request, context));
         rates.map_or(Quotas::default(), |rates| rates.quotas.clone())
     }
 
@@ -226,8 +226,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         closed: Option<R>,
     ) -> R {
         match self.map.act(
-            key,
-            self.map.hash(key),
+            self.map.hashed(key),
             false,
             |live| (at_live(live), false),
             |shard, request, context| {

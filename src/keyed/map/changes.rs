@@ -44,17 +44,16 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         key: &(impl ToKey<K> + ?Sized),
         assigned: &Assigned<'_>,
     ) -> Result<(), ConfigError> {
-        let hash = self.hash(key);
+        let key = self.hashed(key);
         let stale = self.act(
             key,
-            hash,
             false,
             |_| unreachable!("a live entry is returned with its new quotas"),
             |shard, request, context| shard.set_quotas_for(request, assigned, context),
         )?;
         if let Some((live, rates, quota_version)) = stale {
             live::set_quotas(&live, &rates, quota_version);
-            self.let_go(hash, live);
+            self.let_go(key.hash, live);
         }
         Ok(())
     }

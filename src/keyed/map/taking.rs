@@ -5,12 +5,13 @@ use crate::core::Core;
 use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
 use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
-use crate::keyed::ToKey;
 use crate::keyed::rate::Left;
-use crate::keyed::rates::{Levels, Rates};
-use crate::keyed::shard::{AtOnce, Shard, Stop};
+use crate::keyed::rates::{Levels, Packed, Rates};
+use crate::keyed::shard::{Missed, Shard, Stop};
 use crate::keyed::top::{Rank, Ranks};
+use crate::keyed::{Hashed, ToKey};
 use crate::permit::Permit;
+use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -41,44 +42,44 @@ impl InParent<'_> {
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
-    /// The rest of a try after [`take_at_once`](Self::take_at_once) has returned this error.
+    /// The rest of a try after [`take_at_once`](Self::take_at_once) has missed.
     #[inline(never)]
     pub(in crate::keyed) fn try_acquire(
         &self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
-        live: Option<Arc<Core>>,
+        missed: Missed,
     ) -> Result<Taken, TryAcquireError> {
-        let result = match live {
-            Some(live) => self.try_live(key, hash, live, cost),
-            None => self.try_acquire_slowly(key, hash, cost),
+        let result = match missed {
+            Missed::Refused(error) => Err(error),
+            Missed::Live(live) => self.try_live(key, live, cost),
+            Missed::Short(_) | Missed::Other => self.try_acquire_slowly(key, cost),
         };
         if let Err(error) = &result {
-            self.count_refusal(key, hash);
+            self.count_refusal(key);
             self.template.observers.refused(cost, *error);
         }
         result
     }
 
-    /// The fast path: the key is in memory, and so are its tokens.
+    /// The fast path: the key is in memory, and so are its tokens. Also refuses a call that does not wait for them.
     #[inline(always)]
-    pub(in crate::keyed) fn take_at_once(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> AtOnce {
+    pub(in crate::keyed) fn take_at_once(
+        &self,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
+        cost: u64,
+        may_wait: bool,
+    ) -> Result<Left, Missed> {
         if self.has_extras {
-            return self.take_with_extras(key, hash, cost);
+            return self.take_with_extras(key, cost);
         }
         // Tokio's clock is read while the key is on its way from memory. Another clock is user code: not under the lock.
         let time = &self.template.time;
-        let early = if time.is_tokios() { None } else { Some(time.now()) };
-        let mut shard = self.shards[self.shard_of(hash)].lock();
-        if shard.runs_ahead {
-            return self.take_otherwise(shard, key, hash, cost, early);
-        }
-        let home = shard.request(hash);
-        let now = early.unwrap_or_else(|| time.now());
-        match shard.take_packed(key, (hash, home), cost, now) {
-            Some(left) => Ok(left),
-            None => self.take_otherwise(shard, key, hash, cost, Some(now)),
+        let mut now = if time.is_tokios() { None } else { Some(time.now()) };
+        let mut shard = self.shards[self.shard_of(key.hash)].lock();
+        match shard.take_packed(key, cost, || *now.get_or_insert_with(|| time.now())) {
+            Ok(left) => Ok(left),
+            Err(missed) => self.take_otherwise(shard, key, cost, now, missed, may_wait),
         }
     }
 
@@ -87,43 +88,69 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     fn take_otherwise(
         &self,
         mut shard: impl DerefMut<Target = Shard<K>>,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
         now: Option<u64>,
-    ) -> AtOnce {
-        if let Some(left) = if now.is_none() { shard.take_ahead(key, hash, cost) } else { None } {
+        missed: Missed,
+        may_wait: bool,
+    ) -> Result<Left, Missed> {
+        if let Some(left) = if now.is_none() { shard.take_ahead(key, cost) } else { None } {
             return Ok(left);
         }
-        // The end of a stride reads the time.
-        let now = now.unwrap_or_else(|| if shard.is_ahead(hash) { shard.synced } else { self.now() });
-        self.with_context(self.shard_of(hash), |context| {
+        if let Missed::Short(packed) = missed {
+            return Err(self.refuse(&mut shard, packed, cost, now, may_wait));
+        }
+        self.with_context(self.shard_of(key.hash), |context| {
             // Unlocked before the context is dropped.
             let mut shard = shard;
-            shard.take_quickly(key, hash, cost, now, Some(context), || true)
+            // The end of a stride reads the time.
+            let at = now.unwrap_or_else(|| if shard.is_ahead(key.hash) { shard.synced } else { self.now() });
+            match shard.take_quickly(key, cost, at, Some(context), || true) {
+                Err(Missed::Short(packed)) => Err(self.refuse(&mut shard, packed, cost, now, may_wait)),
+                result => result,
+            }
         })
+    }
+
+    /// Refuses a call for `cost` tokens, which these packed levels do not have, unless it may wait.
+    fn refuse(&self, shard: &mut Shard<K>, packed: Packed, cost: u64, now: Option<u64>, may_wait: bool) -> Missed {
+        if may_wait || cost == 0 || cost > shard.rates.burst() || self.template.dry_run.is_on() {
+            return Missed::Other;
+        }
+        // The levels of a call that did not read its time are those of now: the clock is tokio's.
+        let now = now.unwrap_or(shard.synced);
+        shard.count_quick(0, now.max(shard.synced));
+        match deny(&shard.rates, &shard.rates.unpack(packed, shard.synced), cost, now) {
+            // The tokens are there, but not for the fast path.
+            Denied { by: Bound::Pause, .. } => Missed::Other,
+            denied => Missed::Refused(denied.into()),
+        }
     }
 
     /// The fast path of a caller that may wait, which calls [`arrive`](Self::arrive) next if this returns an error.
     #[inline(always)]
-    pub(in crate::keyed) fn claim_at_once(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> AtOnce {
+    pub(in crate::keyed) fn claim_at_once(
+        &self,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
+        cost: u64,
+    ) -> Result<Left, Option<Arc<Core>>> {
         // Refused whatever the level is, and however the key is stored, as in a queue.
-        if cost > MAX_COST { Err(None) } else { self.take_at_once(key, hash, cost) }
+        if cost > MAX_COST { Err(None) } else { self.take_at_once(key, cost, true).map_err(Missed::live) }
     }
 
     /// Takes `cost` tokens at once for a limiter whose grants do more than take tokens of a key.
     #[inline(never)]
-    fn take_with_extras(&self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64) -> AtOnce {
+    fn take_with_extras(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64) -> Result<Left, Missed> {
         if cost > self.template.max_cost {
-            return Err(None);
+            return Err(Missed::Other);
         }
         let parent = self.parent();
         let now = self.now_with(&parent);
         // Only a live entry counts tokens in flight.
         let is_capped = self.template.cap.is_some();
-        let mut shard = self.shards[self.shard_of(hash)].lock();
-        let taken = shard.take_quickly(key, hash, cost, now, None, || !is_capped && parent.admits(cost));
-        let lost = if taken.is_ok() { shard.rank_grant(key, hash, cost, now) } else { None };
+        let mut shard = self.shards[self.shard_of(key.hash)].lock();
+        let taken = shard.take_quickly(key, cost, now, None, || !is_capped && parent.admits(cost));
+        let lost = if taken.is_ok() { shard.rank_grant(key, cost, now) } else { None };
         drop(shard);
         drop(lost);
         taken
@@ -146,16 +173,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     #[inline(never)]
-    fn try_acquire_slowly(
-        &self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
-        cost: u64,
-    ) -> Result<Taken, TryAcquireError> {
+    fn try_acquire_slowly(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64) -> Result<Taken, TryAcquireError> {
         let max_cost = self.template.max_cost;
         let take = |rates: &Rates, levels: &mut Levels, now| try_take(rates, levels, cost, max_cost, now);
         loop {
-            let remaining = match self.decide(key, hash, cost, false, TryAcquireError::Closed, take) {
+            let remaining = match self.decide(key, cost, false, TryAcquireError::Closed, take) {
                 Ok(Ok(Answer::Taken(left))) => return Ok(Taken { left, live: None }),
                 Ok(Ok(Answer::NotInParent(remaining))) => remaining,
                 Ok(Ok(Answer::Refused(error))) => {
@@ -164,7 +186,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                         _ => error,
                     });
                 }
-                Ok(Err(live)) => return self.try_live(key, hash, live, cost),
+                Ok(Err(live)) => return self.try_live(key, live, cost),
                 Err(error) => return Err(TryAcquireError::of_key(&error)),
             };
             // If the parent can grant by now, try once more.
@@ -178,8 +200,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// `by_levels` returns `None`, in dry run, and with a cap or a parent that may let the claim wait.
     fn decide<E: Copy>(
         &self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
         may_wait: bool,
         closed: E,
@@ -187,7 +208,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     ) -> Result<Result<Answer<E>, Arc<Core>>, ConfigError> {
         let parent = self.parent();
         let (is_dry_run, has_classes) = (self.template.dry_run.is_on(), parent.has_classes());
-        self.enter(key, hash, false, |shard, request, context| {
+        self.enter(key, false, |shard, request, context| {
             if shard.is_closed() {
                 return Ok(Answer::Refused(closed));
             }
@@ -202,7 +223,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 })?;
                 if let Some(Answer::Taken(_)) = answer {
                     shard.count_granted(cost);
-                    context.deferred.keys.extend(shard.rank_grant(key, hash, cost, request.now));
+                    context.deferred.keys.extend(shard.rank_grant(key, cost, request.now));
                 }
                 match answer {
                     None => {}
@@ -223,16 +244,15 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
 
     fn try_live(
         &self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
         live: Arc<Core>,
         cost: u64,
     ) -> Result<Taken, TryAcquireError> {
-        live.weigh(|| self.weight(key));
+        live.weigh(|| self.weight(key.form));
         match live.try_acquire_with_parent(cost) {
-            Ok(remaining) => Ok(self.taken(key, hash, Permit::new(live, cost, remaining))),
+            Ok(remaining) => Ok(self.taken(key, Permit::new(live, cost, remaining))),
             Err(error) => {
-                self.let_go(hash, live);
+                self.let_go(key.hash, live);
                 Err(error)
             }
         }
@@ -243,8 +263,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     #[inline(never)]
     pub(in crate::keyed) fn arrive(
         &self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
         allowed: Option<u64>,
         live: Option<Arc<Core>>,
@@ -253,7 +272,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             return Ok(self.wait_in(live, key));
         }
         let begin = |rates: &Rates, levels: &mut Levels, now| self.begin(rates, levels, cost, allowed, now);
-        let error = match self.decide(key, hash, cost, true, ConsumeError::Closed, begin) {
+        let error = match self.decide(key, cost, true, ConsumeError::Closed, begin) {
             Ok(Ok(Answer::Taken(left))) => return Ok(Arrival::Taken(Taken { left, live: None })),
             Ok(Ok(Answer::NotInParent(_))) => unreachable!("a caller that has to wait gets a live entry"),
             Ok(Err(live)) => return Ok(self.wait_in(live, key)),
@@ -262,15 +281,15 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             }
             Err(error) => ConsumeError::of_key(&error),
         };
-        self.count_refusal(key, hash);
+        self.count_refusal(key);
         self.template.observers.refused(cost, error);
         Err(error)
     }
 
     /// The caller will enter the queue of `live`.
-    fn wait_in(&self, live: Arc<Core>, key: &(impl ToKey<K> + ?Sized)) -> Arrival {
+    fn wait_in(&self, live: Arc<Core>, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Arrival {
         if self.weight_by.is_some() {
-            live.weigh(|| self.weight(key));
+            live.weigh(|| self.weight(key.form));
         }
         self.pool.notify_live(&live);
         Arrival::Wait(live)
@@ -304,10 +323,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
         if let Some(allowed) = allowed {
             // The quotas of a key are refilled by time, so a wait that is not known ends after the end of time.
-            let estimate = wait(rates.reached(levels, cost).unwrap_or(u64::MAX), levels, now);
-            let allowed = Duration::from_nanos(allowed);
+            let (at, by) = rates.obstacle(levels, cost);
+            let (estimate, allowed) = (wait(at.unwrap_or(u64::MAX), levels, now), Duration::from_nanos(allowed));
             if estimate > allowed {
-                let by = rates.obstacle(levels, cost);
                 let quota_name = by.name(&rates.names).text();
                 return Some(Answer::Refused(ConsumeError::TooLate { estimate, allowed, by, quota_name }));
             }
@@ -316,35 +334,30 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight.
-    pub(in crate::keyed) fn taken(
-        &self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
-        permit: Permit<Arc<Core>>,
-    ) -> Taken {
-        self.rank(Rank::Granted, key, hash, permit.cost);
+    pub(in crate::keyed) fn taken(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, permit: Permit<Arc<Core>>) -> Taken {
+        self.rank(Rank::Granted, key, permit.cost);
         let taken = Taken::of_permit(permit, self.template.cap.is_some());
         if taken.live.is_none() {
-            self.may_be_idle(hash);
+            self.may_be_idle(key.hash);
         }
         taken
     }
 
-    pub(in crate::keyed) fn count_refusal(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) {
-        self.shards[self.shard_of(hash)].lock().refused += 1;
+    pub(in crate::keyed) fn count_refusal(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
         // If many threads are refused at once, some refusals stay uncounted here, so that the threads do not wait for
         // this lock.
-        let lost = self.most_refused.try_lock().and_then(|mut most| most.count(key, hash, 1.0));
+        let lost = self.most_refused.try_lock().and_then(|mut most| most.count(key, 1.0));
         drop(lost);
-        self.rank(Rank::Refused, key, hash, 1);
+        self.rank(Rank::Refused, key, 1);
     }
 
     /// Counts `events` of a key, if keys are ranked.
-    pub(in crate::keyed) fn rank(&self, rank: Rank, key: &(impl ToKey<K> + ?Sized), hash: u64, events: u64) {
+    pub(in crate::keyed) fn rank(&self, rank: Rank, key: Hashed<'_, impl ToKey<K> + ?Sized>, events: u64) {
         if self.is_ranked {
             let now = self.now();
-            let count = |ranks: &mut Ranks<K>| ranks.count(rank, key, hash, events, now);
-            let lost = self.shards[self.shard_of(hash)].lock().count_rank(count);
+            let count = |ranks: &mut Ranks<K>| ranks.count(rank, key, events, now);
+            let lost = self.shards[self.shard_of(key.hash)].lock().count_rank(count);
             drop(lost);
         }
     }
@@ -368,8 +381,12 @@ fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, max_cost: u64, now: u
     if let Some(remaining) = rates.take(levels, cost) {
         return Some(Answer::Taken(rates.left(remaining, levels.at)));
     }
-    let retry_after = rates.reached(levels, cost).map(|at| wait(at, levels, now));
-    let by = rates.obstacle(levels, cost);
-    let name = by.name(&rates.names);
-    Some(Answer::Refused(Denied { retry_after, remaining: rates.available(levels), by, name }.into()))
+    Some(Answer::Refused(deny(rates, levels, cost, now).into()))
+}
+
+/// Denies `cost` tokens, which these levels do not have.
+fn deny(rates: &Rates, levels: &Levels, cost: u64, now: u64) -> Denied {
+    let (at, by) = rates.obstacle(levels, cost);
+    let (retry_after, name) = (at.map(|at| wait(at, levels, now)), by.name(&rates.names));
+    Denied { retry_after, remaining: rates.available(levels), by, name }
 }

@@ -15,7 +15,7 @@
 use super::{EntryIndex, FastPath, Left, Own, Shard, Slot, SlotRef};
 use crate::clock::Time;
 use crate::core::stride::Stride;
-use crate::keyed::ToKey;
+use crate::keyed::{Hashed, ToKey};
 
 /// Nanoseconds per token below which calls are fast.
 const FAST: u64 = 1_000;
@@ -43,14 +43,9 @@ pub(super) struct Ahead {
 impl<K: Eq> Shard<K> {
     /// Takes `cost` tokens without a reading of the time, if the key runs ahead. Returns what remains.
     #[inline]
-    pub(in crate::keyed) fn take_ahead(
-        &mut self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
-        cost: u64,
-    ) -> Option<Left> {
+    pub(in crate::keyed) fn take_ahead(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64) -> Option<Left> {
         let ahead = &mut self.rare_fields.as_deref_mut()?.ahead;
-        if ahead.hash != hash
+        if ahead.hash != key.hash
             || cost > ahead.free
             || cost == 0
             || self.fast_path != FastPath::Open
@@ -59,7 +54,7 @@ impl<K: Eq> Shard<K> {
             return None;
         }
         let left = ahead.left?.minus(cost)?;
-        if !key.equivalent(self.slots.key(ahead.index?)?) {
+        if !key.form.equivalent(self.slots.key(ahead.index?)?) {
             return None;
         }
         (ahead.left, ahead.free, ahead.used) = (Some(left), ahead.free - cost, ahead.used + cost);

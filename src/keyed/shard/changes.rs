@@ -81,7 +81,7 @@ impl<K: Clone + Eq> Shard<K> {
         let slot = self.slot_of(&rates, &levels, pinned);
         match (index, key) {
             (Some(index), _) => self.slots.set(index, slot),
-            (None, Some(key)) => self.slots.insert(request.hash, key, slot),
+            (None, Some(key)) => self.slots.insert(request.key.hash, key, slot),
             (None, None) => {}
         }
         Ok(None)
@@ -131,7 +131,7 @@ impl<K> Shard<K> {
                 full.push((live::hash_of_key(live), Arc::as_ptr(live), idle));
             }
         }
-        let had = self.len();
+        let had = self.slots.groups.len();
         for (hash, live, Idle { levels, granted, refunded }) in full {
             // Not found if the hash was that of a form that does not agree with its key.
             let index = self.slots.index_of_live(hash, live);
@@ -143,7 +143,7 @@ impl<K> Shard<K> {
                 context.deferred.live_entries.extend(own.and_then(|own| own.live().cloned()));
             }
         }
-        context.key_limit.give_back(had - self.len());
+        context.key_limit.give_back(had - self.slots.groups.len());
     }
 
     /// Applies all pending changes to all keys, each from the instant at which it was set. Must be called before
@@ -166,7 +166,7 @@ impl<K> Shard<K> {
     fn adopt_pending(&mut self, context: &mut ShardContext<'_, K>) {
         let changes = std::mem::take(&mut self.rare_fields().pending);
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return };
-        let had = self.len();
+        let had = self.slots.groups.len();
         let old = std::mem::replace(&mut self.rates, Arc::clone(&last.rates));
         let new = &*last.rates;
         // Packed levels cannot be read after the window, but levels that were read at its end can be advanced.
@@ -185,11 +185,11 @@ impl<K> Shard<K> {
                 Change::Kept
             }
         };
-        self.slots.keep_pairs(old.len() == 2 || new.len() == 2);
+        self.slots.groups.keep_seconds(old.len() == 2 || new.len() == 2);
         self.slots.update(|packed| change(&old, old.unpack(packed, readable)), on_own, &mut context.deferred.keys);
-        self.slots.keep_pairs(new.len() == 2);
+        self.slots.groups.keep_seconds(new.len() == 2);
         self.readable_until = readable_until(new, last.at);
-        context.key_limit.give_back(had - self.len());
+        context.key_limit.give_back(had - self.slots.groups.len());
     }
 }
 

@@ -20,11 +20,11 @@ impl<K: Clone + Eq> Shard<K> {
         let key = if index.is_none() { Some(self.take_place(request, context)?) } else { None };
         // A sweep may have advanced the shard.
         let levels = rates.advance(&levels, self.synced);
-        let live = context.template.live(&rates, &levels, self.quota_version(), request.hash);
+        let live = context.template.live(&rates, &levels, self.quota_version(), request.key.hash);
         self.expect_windows(rates.sliding.is_some(), context);
         let own = Own { rates, state: OwnState::Live(Arc::clone(&live)), pinned: false };
         match (key, index) {
-            (Some(key), _) => self.slots.insert(request.hash, key, Slot::Own(own)),
+            (Some(key), _) => self.slots.insert(request.key.hash, key, Slot::Own(own)),
             (None, Some(index)) => match self.slots.own_mut(index) {
                 Some(old) => old.state = own.state,
                 None => self.slots.set(index, Slot::Own(own)),
@@ -35,7 +35,7 @@ impl<K: Clone + Eq> Shard<K> {
     }
 
     pub(super) fn index(&self, request: &EntryRequest<'_, impl ToKey<K> + ?Sized>) -> Option<EntryIndex> {
-        self.slots.index_of(request.hash, |key| request.key.equivalent(key))
+        self.slots.index_of(request.key)
     }
 
     /// Finds the key, its quotas and its levels at the shard's time. A key that is not stored is full.

@@ -23,7 +23,7 @@ impl<K: Clone + Eq> Shard<K> {
             Some(index) => self.put(index, &levels),
             None => {
                 let key = self.take_place(request, context)?;
-                self.keep((key, request.hash), &rates, &levels, false, context);
+                self.keep((key, request.key.hash), &rates, &levels, false, context);
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ impl<K> Shard<K> {
     /// Forgets the keys that are full and retires the live entries that are not needed any more.
     pub(in crate::keyed) fn sweep(&mut self, context: &mut ShardContext<'_, K>) {
         self.end_stride(&context.template.time);
-        let had = self.len();
+        let had = self.slots.groups.len();
         context.key_limit.begin_sweep(context.number);
         let has_live = self.retire_idle_entries(&mut context.deferred);
         let rates = &self.rates;
@@ -48,9 +48,10 @@ impl<K> Shard<K> {
             rare_fields.has_handles = has_live;
             next = if has_live { next.min(synced.saturating_add(NEXT_LOOK)) } else { next };
         }
-        let calls = 4 * self.slots().max(SMALL);
+        let calls = 4 * self.slots.groups.slots().max(SMALL);
         self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);
-        context.key_limit.end_sweep(context.number, had - self.len(), next);
+        context.key_limit.give_back(had - self.slots.groups.len());
+        context.key_limit.idle_no_later_than(context.number, || Some(next));
     }
 
     /// Turns the live entries that are not needed any more into levels. Returns whether some are left.

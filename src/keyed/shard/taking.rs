@@ -1,53 +1,51 @@
 //! Changing the levels of a key: taking tokens from them first of all.
 
 use super::ahead::{PART, is_fast};
-use super::{AtOnce, EntryRequest, FastPath, Kind, Left, Levels, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
+use super::{EntryRequest, FastPath, Kind, Left, Levels, Missed, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
 use crate::core::state::MAX_COST;
-use crate::keyed::ToKey;
-use crate::keyed::groups::Home;
 use crate::keyed::rate::Level;
 use crate::keyed::rates::Packed;
+use crate::keyed::{Hashed, ToKey};
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
-    /// Requests the group of a hash from memory; see [`Groups::request`](crate::keyed::groups::Groups::request).
-    #[inline(always)]
-    pub(in crate::keyed) fn request(&mut self, hash: u64) -> Home {
-        self.slots.groups.request(hash)
-    }
-
-    /// The common case of the fast path, which takes `cost` tokens from packed levels and returns what remains. In every
-    /// other case returns `None`, and has changed nothing. No key runs ahead.
+    /// The common case of the fast path, which takes `cost` tokens from packed levels and returns what remains. Every other
+    /// case is an error, and has changed nothing; if a key runs ahead, `now` was not called.
     #[inline(always)]
     pub(in crate::keyed) fn take_packed(
         &mut self,
-        key: &(impl ToKey<K> + ?Sized),
-        (hash, home): (u64, Home),
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
-        now: u64,
-    ) -> Option<Left> {
-        let now = self.synced.max(now);
-        if !self.is_quick(now) || self.may_run_ahead && is_fast(cost, now - self.synced) {
-            return None;
+        now: impl FnOnce() -> u64,
+    ) -> Result<Left, Missed> {
+        if self.runs_ahead {
+            return Err(Missed::Other);
         }
-        let Some(rate) = self.rates.only() else { return self.take_pair(key, hash, cost, now) };
+        let home = self.slots.groups.request(key.hash);
+        let now = self.synced.max(now());
+        if !self.is_quick(now) || self.may_run_ahead && is_fast(cost, now - self.synced) {
+            return Err(Missed::Other);
+        }
+        let Some(rate) = self.rates.only() else { return self.take_pair(key, cost, now) };
         // User code, which may panic: no token is taken yet.
-        let word = self.slots.packed_near(home, key)?;
-        let (packed, left) = rate.take_from_packed(*word, cost, now)?;
-        *word = packed;
+        let Some(word) = self.slots.packed_near(home, key.form) else { return Err(Missed::Other) };
+        let Some((first, left)) = rate.take_from_packed(*word, cost, now) else {
+            return Err(Missed::Short(Packed { first: *word, second: 0 }));
+        };
+        *word = first;
         self.count_quick(cost, now);
-        Some(left)
+        Ok(left)
     }
 
     /// The same with two quotas.
     #[inline(never)]
-    fn take_pair(&mut self, key: &(impl ToKey<K> + ?Sized), hash: u64, cost: u64, now: u64) -> Option<Left> {
-        let index = self.slots.index_of(hash, |own| key.equivalent(own))?;
-        let SlotRef::Packed(packed) = self.slots.at(index) else { return None };
-        let (packed, left) = self.rates.take_from_packed(packed, cost, now)?;
+    fn take_pair(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, now: u64) -> Result<Left, Missed> {
+        let index = self.slots.index_of(key).ok_or(Missed::Other)?;
+        let SlotRef::Packed(packed) = self.slots.at(index) else { return Err(Missed::Other) };
+        let (packed, left) = self.rates.take_from_packed(packed, cost, now).ok_or(Missed::Short(packed))?;
         self.slots.set_packed(index, packed);
         self.count_quick(cost, now);
-        Some(left)
+        Ok(left)
     }
 
     /// Whether the fast path may act on levels of `now`, without a sweep.
@@ -57,56 +55,55 @@ impl<K: Clone + Eq> Shard<K> {
     }
 
     #[inline(always)]
-    fn count_quick(&mut self, cost: u64, now: u64) {
+    pub(in crate::keyed) fn count_quick(&mut self, cost: u64, now: u64) {
         self.synced = now;
         self.calls_left -= 1;
         self.count_granted(cost);
     }
 
-    /// The fast path: takes `cost` tokens from packed levels and returns what remains. The error is the key's live
-    /// entry; or nothing in every less common case, which [`at_levels`](Self::at_levels) handles. `also` takes tokens
-    /// of the parent, if there is one, and can refuse. `context`: set if a grant does nothing but take tokens of the key.
+    /// The fast path: takes `cost` tokens from packed levels and returns what remains. `also` takes tokens of the parent,
+    /// if there is one, and can refuse. `context`: set if a grant does nothing but take tokens of the key.
     #[inline(always)]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
-        key: &(impl ToKey<K> + ?Sized),
-        hash: u64,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
         now: u64,
         context: Option<&mut ShardContext<'_, K>>,
         also: impl FnOnce() -> bool,
-    ) -> AtOnce {
-        let was_ahead = self.is_ahead(hash);
+    ) -> Result<Left, Missed> {
+        let was_ahead = self.is_ahead(key.hash);
         let time = context.as_ref().map(|context| &context.template.time);
         if let Some(time) = time.filter(|_| was_ahead) {
             self.end_stride(time);
         }
         let now = self.synced.max(now);
         if !self.is_quick(now) || cost == 0 {
-            return Err(None);
+            return Err(Missed::Other);
         }
         // Set if the call may be one of many in a row.
         let clock = time.filter(|_| self.may_run_ahead && self.rates.burst() >= PART);
         let clock = clock.filter(|_| was_ahead || is_fast(cost, now - self.synced));
         // User code, which may panic: no token is taken yet.
-        let found = self.slots.index_of(hash, |own| key.equivalent(own));
+        let found = self.slots.index_of(key);
         let left = match found.map(|index| (index, self.slots.at(index))) {
-            Some((_, SlotRef::Own(own))) => return Err(own.live().cloned()),
+            Some((_, SlotRef::Own(own))) => return Err(own.live().cloned().map_or(Missed::Other, Missed::Live)),
             Some((index, SlotRef::Packed(packed))) => {
-                let (packed, left) = self.rates.take_from_packed(packed, cost, now).filter(|_| also()).ok_or(None)?;
+                let taken = self.rates.take_from_packed(packed, cost, now).ok_or(Missed::Short(packed))?;
+                let (packed, left) = Some(taken).filter(|_| also()).ok_or(Missed::Other)?;
                 self.slots.set_packed(index, packed);
                 left
             }
             None if self.rates.kind == Kind::NoQuota => {
-                MAX_COST.checked_sub(cost).filter(|_| also()).map(Left::whole).ok_or(None)?
+                MAX_COST.checked_sub(cost).filter(|_| also()).map(Left::whole).ok_or(Missed::Other)?
             }
             None => {
-                let request = EntryRequest { key, hash, now, offered: None, forced: false };
-                context.and_then(|context| self.take_new(&request, cost, context)).ok_or(None)?
+                let request = EntryRequest { key, now, offered: None, forced: false };
+                context.and_then(|context| self.take_new(&request, cost, context)).ok_or(Missed::Other)?
             }
         };
         if let Some(time) = clock {
-            self.adapt_stride(found, hash, cost, left, now, time);
+            self.adapt_stride(found, key.hash, cost, left, now, time);
         }
         self.count_quick(cost, now.max(self.synced));
         Ok(left)
@@ -128,7 +125,7 @@ impl<K: Clone + Eq> Shard<K> {
         let key = request.take_place(context).ok()?;
         context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
         let left = rate.left(level.units);
-        self.slots.insert(request.hash, key, Slot::Packed(Packed { first, second: 0 }));
+        self.slots.insert(request.key.hash, key, Slot::Packed(Packed { first, second: 0 }));
         Some(left)
     }
 
@@ -184,7 +181,7 @@ impl<K: Clone + Eq> Shard<K> {
         let key = self.take_place(request, context)?;
         match confirm(result) {
             Ok(result) => {
-                self.keep((key, request.hash), &rates, &levels, false, context);
+                self.keep((key, request.key.hash), &rates, &levels, false, context);
                 Ok(result)
             }
             Err(refusal) => {

@@ -2,7 +2,7 @@
 
 use super::{EntryRequest, Kind, Levels, Own, Rates, Shard, ShardContext, SlotRef, Stop};
 use crate::core::Core;
-use crate::keyed::ToKey;
+use crate::keyed::{Hashed, ToKey};
 use std::sync::Arc;
 
 /// A key as its shard lists it.
@@ -38,7 +38,7 @@ impl<K: Clone + Eq> Shard<K> {
         context: &mut ShardContext<'_, K>,
     ) -> Vec<ListedKey<K>> {
         self.advance_to(now, context);
-        let rebuilds = self.slots.rebuilds();
+        let rebuilds = self.slots.groups.rebuilds;
         let begins_anew = listing.rebuilds != rebuilds;
         let from = if begins_anew { 0 } else { listing.group };
         let (group, is_complete) = (from + PIECE, self.slots.is_last_piece(from, PIECE));
@@ -73,8 +73,8 @@ impl<K: Clone + Eq> Shard<K> {
     }
 
     /// The live entry of the key, if it has one.
-    pub(in crate::keyed) fn find_live(&self, key: &(impl ToKey<K> + ?Sized), hash: u64) -> Option<Arc<Core>> {
-        match self.slots.at(self.slots.index_of(hash, |own| key.equivalent(own))?) {
+    pub(in crate::keyed) fn find_live(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Option<Arc<Core>> {
+        match self.slots.at(self.slots.index_of(key)?) {
             SlotRef::Own(own) => own.live().cloned(),
             SlotRef::Packed(_) => None,
         }

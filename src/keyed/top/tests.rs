@@ -44,7 +44,7 @@ fn the_top_ten_of_a_zipf_stream_are_found_in_64_kib() {
         let mut zipf = Zipf::new(1_000_000, 1.1, seed);
         for _ in 0..200_000 {
             let key = zipf.draw();
-            top.count(&key, super::super::mix(key), 1.0);
+            top.count(Hashed { form: &key, hash: super::super::mix(key) }, 1.0);
             *truth.entry(key).or_default() += 1;
         }
         let found: Vec<_> = top.iter().collect();
@@ -60,13 +60,13 @@ fn the_top_ten_of_a_zipf_stream_are_found_in_64_kib() {
 fn each_key_with_its_share_of_the_events_has_a_counter() {
     let mut top = SpaceSaving::new(16);
     for other in 0..100_000_u64 {
-        top.count(&(other + 10), other + 10, 1.0);
+        top.count(Hashed { form: &(other + 10), hash: other + 10 }, 1.0);
         if other % 10 == 0 {
-            top.count(&7, 7, 1.0);
-            top.count(&8, 8, 1.0);
+            top.count(Hashed { form: &7, hash: 7 }, 1.0);
+            top.count(Hashed { form: &8, hash: 8 }, 1.0);
         }
         if other % 20 == 0 {
-            top.count(&7, 7, 1.0);
+            top.count(Hashed { form: &7, hash: 7 }, 1.0);
         }
     }
     let list: Vec<_> = top.iter().collect();
@@ -78,7 +78,7 @@ fn each_key_with_its_share_of_the_events_has_a_counter() {
 fn a_few_are_counted_exactly() {
     let mut top = SpaceSaving::new(MOST_REFUSED);
     for (key, times) in [(1, 5), (2, 9), (3, 1)] {
-        (0..times).for_each(|_| _ = top.count(&key, key, 1.0));
+        (0..times).for_each(|_| _ = top.count(Hashed { form: &key, hash: key }, 1.0));
     }
     assert_eq!(top.at_least(), [(2, 9), (1, 5), (3, 1)]);
 }
@@ -87,7 +87,7 @@ fn a_few_are_counted_exactly() {
 fn two_keys_with_one_hash_have_a_counter_each() {
     let mut top = SpaceSaving::new(4);
     for (key, times) in [("a", 3), ("b", 2)] {
-        (0..times).for_each(|_| _ = top.count(&key, 9, 1.0));
+        (0..times).for_each(|_| _ = top.count(Hashed { form: &key, hash: 9 }, 1.0));
     }
     assert_eq!(top.at_least(), [("a", 3), ("b", 2)]);
 }
@@ -102,7 +102,7 @@ fn a_constant_rate_counts_as_one_window_and_fades_once_it_ends() {
         top.granted.first().map_or(0, |top| top.count)
     };
     for second in 0..1_000 {
-        ranks.count(Rank::Granted, &1, 1, 10, second * 1_000_000_000);
+        ranks.count(Rank::Granted, Hashed { form: &1, hash: 1 }, 10, second * 1_000_000_000);
         let count = read(&mut ranks, second);
         assert!(second < 400 || (690..=810).contains(&count), "{count} after {second} s");
     }

@@ -122,7 +122,7 @@ async fn a_stride_is_charged_at_no_reading_that_is_older_than_its_tokens() {
     (0..taken).for_each(|_| drop(keyed.try_acquire(&7, 1).unwrap()));
     assert_eq!(free(&keyed), 0);
     let take = |shard: &mut Shard<u64>, context: &mut ShardContext<'_, u64>| {
-        shard.take_quickly(&7, map.hash(&7), 1, early, Some(context), || true)
+        shard.take_quickly(map.hashed(&7), 1, early, Some(context), || true)
     };
     map.in_shard(0, take).unwrap();
     assert_eq!(keyed.available(&7), BURST - taken - 1);
