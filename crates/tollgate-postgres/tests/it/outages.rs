@@ -13,7 +13,7 @@ use tollgate::distributed::{
     BreakerSnapshot, Circuit, LeaseGrant, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError,
 };
 use tollgate::{ConsumeError, Limiter, Quota};
-use tollgate_postgres::{PostgresStore, pool};
+use tollgate_postgres::{Pool, PostgresStore, pool};
 
 fn ask(node: u128, number: u64, want: u64) -> LeaseRequest {
     let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&Quota::per_day(100), 0).unwrap());
@@ -117,18 +117,24 @@ impl Proxy {
     }
 }
 
-/// More connections than a request has repeats otherwise.
+/// A store by way of a proxy at this port, and its pool, in which four connections with a prepared request are idle: more than a
+/// request has repeats.
+async fn pooled(port: u16, name: &str) -> (PostgresStore, Pool) {
+    let pool = pool(&format!("postgres://owner@127.0.0.1:{port}/postgres")).unwrap();
+    let mut lent = Vec::new();
+    for _ in 0..4 {
+        lent.push(pool.get().await.unwrap());
+        let text = "SELECT tollgate_ask_1($1, $2, $3, $4, $5, $6)";
+        lent.last().unwrap().prepare_cached(text).await.unwrap();
+    }
+    (PostgresStore::lazy(pool.clone(), name).unwrap().answer_timeout(FOR_EVER), pool)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_full_of_connections_that_were_ended_is_no_outage() {
     let Some(server) = Server::start().await else { return };
     let (proxy, port) = Proxy::before(server.port()).await;
-    let pool = pool(&format!("postgres://owner@127.0.0.1:{port}/postgres")).unwrap();
-    let store = PostgresStore::lazy(pool.clone(), "pooled").unwrap().answer_timeout(FOR_EVER);
-    let mut lent = Vec::new();
-    for _ in 0..4 {
-        lent.push(pool.get().await.unwrap());
-    }
-    drop(lent);
+    let (store, _) = pooled(port, "pooled").await;
     store.ask(ask(1, 1, 1)).await.unwrap();
     proxy.cut.store(1, Relaxed);
     assert_eq!(store.ask(ask(1, 2, 1)).await.unwrap().before, 1);
@@ -140,17 +146,8 @@ async fn a_pool_full_of_connections_that_were_ended_is_no_outage() {
 async fn a_claim_of_a_node_that_leaves_is_carried_out_twice_at_most() {
     let Some(server) = Server::start().await else { return };
     let (proxy, port) = Proxy::before(server.port()).await;
-    let pool = pool(&format!("postgres://owner@127.0.0.1:{port}/postgres")).unwrap();
-    let store = PostgresStore::lazy(pool.clone(), "leaves").unwrap().answer_timeout(FOR_EVER);
+    let (store, pool) = pooled(port, "leaves").await;
     assert_eq!(store.ask(ask(1, 1, 1)).await.unwrap().remaining, 99);
-    // Connections on which nothing has to be prepared before the request is sent.
-    let mut lent = Vec::new();
-    for _ in 0..4 {
-        lent.push(pool.get().await.unwrap());
-        let text = "SELECT tollgate_ask_1($1, $2, $3, $4, $5, $6)";
-        lent.last().unwrap().prepare_cached(text).await.unwrap();
-    }
-    drop(lent);
     proxy.loses_answers.store(true, Relaxed);
     proxy.cut.store(1, Relaxed);
     let mut claim = ask(2, 1, 10);

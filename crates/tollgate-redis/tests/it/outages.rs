@@ -202,7 +202,7 @@ async fn scripts_that_are_flushed_are_sent_again() {
     assert_eq!(world.outages(), 0, "no outage was noticed");
 }
 
-/// The cost of lost answers is counted in paused time, by `answers_that_are_lost_cost_a_lease_each_at_most`.
+/// The cost of lost answers is counted in paused time, by `every_fleet_keeps_its_rate_and_needs_no_more_requests`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_lost_after_the_script_ran_is_repeated() {
     let Some(server) = Server::start() else { return };
