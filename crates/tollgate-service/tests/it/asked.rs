@@ -47,13 +47,18 @@ pub fn load_shared(file: &str, meters: &Meters) -> Result<Loaded, Vec<Problem>> 
     config::load(&sources(&[file]), Options { is_shared: true, ..Options::default() }, meters)
 }
 
-pub fn service_with(file: &str, manner: Manner) -> Service {
+/// The service of this file, with limiters of this maker.
+pub fn service_by(file: &str, manner: Manner, maker: Maker) -> Service {
     let meters = Arc::<Meters>::default();
     let loaded = match load(&[file], &meters) {
         Ok(loaded) => loaded,
         Err(problems) => panic!("{}", problems.iter().map(ToString::to_string).collect::<String>()),
     };
-    Service::new(loaded.rules, meters, manner, maker(NOW))
+    Service::new(loaded.rules, meters, manner, maker)
+}
+
+pub fn service_with(file: &str, manner: Manner) -> Service {
+    service_by(file, manner, maker(NOW))
 }
 
 pub fn service(file: &str) -> Service {

@@ -29,9 +29,7 @@ struct Open {
 }
 
 fn open(file: &str) -> Open {
-    let meters = Arc::<Meters>::default();
-    let rules = load(&[file], &meters).unwrap().rules;
-    let service = Arc::new(Service::new(rules, meters, Manner::default(), maker(NOW)));
+    let service = Arc::new(service(file));
     let health = Health::default();
     let paths = vec![PathBuf::from("/there/is/no/such.yaml")];
     let reloader = Reloader::new(Arc::clone(&service), health.clone(), paths, Options::default(), false, Vec::new());

@@ -44,9 +44,7 @@ pub async fn run(file: &str) -> Running {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let ports = Ports::bind(any, any).await.unwrap();
     let (grpc, http) = ports.addresses().unwrap();
-    let meters = Arc::<Meters>::default();
-    let rules = load(&[file], &meters).unwrap().rules;
-    let service = Arc::new(Service::new(rules, meters, Manner::default(), Maker::default()));
+    let service = Arc::new(service_by(file, Manner::default(), Maker::default()));
     let (end, ended) = watch::channel(false);
     let health = Health::default();
     let served = tokio::spawn(ports.serve(Arc::clone(&service), health.clone(), ended, Duration::from_secs(20)));

@@ -3,102 +3,81 @@
 use crate::asked::*;
 use tollgate_service::files;
 
-/// A file with one mistake, and the beginning of what is said about it, at which place.
+/// A file with one mistake, and the beginning of what is said about it, at which place. What begins with `-` are the
+/// descriptors of a domain.
 const MISTAKES: &[(&str, &str)] = &[
     ("descriptors: []", "1:1: a file has a `domain`"),
     ("[a, b]", "1:1: a file is a map"),
-    ("domain: d\ndescriptors:\n  - value: v", "3:5: a descriptor has a `key`"),
+    ("- value: v", "3:5: a descriptor has a `key`"),
     ("domain: d\ndescriptors: [a]", "2:15: a descriptor is a map"),
+    ("- {key: k, value: v}\n  - {key: k, value: v}", "4:5: key `k` with value `v` is in this list twice"),
     (
-        "domain: d\ndescriptors:\n  - {key: k, value: v}\n  - {key: k, value: v}",
-        "4:5: key `k` with value `v` is in this list twice",
-    ),
-    (
-        "domain: d\ndescriptors:\n  - key: k\n    ratelimit:\n      unit: day",
+        "- key: k\n    ratelimit:\n      unit: day",
         "4:5: a descriptor has no key `ratelimit`: did you mean `rate_limit`?",
     ),
-    (
-        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, requestsperunit: 5}",
-        "4:29: a rate limit has no key `requestsperunit`",
-    ),
+    ("- key: k\n    rate_limit: {unit: day, requestsperunit: 5}", "4:29: a rate limit has no key `requestsperunit`"),
     ("0.25: d\ndomain: d", "1:1: a file has no key `0.25`"),
     (
-        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: foo, requests_per_unit: 5}",
+        "- key: k\n    rate_limit: {unit: foo, requests_per_unit: 5}",
         "4:24: `unit` is one of second, minute, hour, day, week, month, year, and this is `foo`",
     ),
+    ("- key: k\n    rate_limit: {unlimited: true, unit: day}", "4:41: a limit with `unlimited: true` has no `unit`"),
+    ("- key: k\n    rate_limit: {unit: day, requests_per_unit: -1}", "4:48: `requests_per_unit` is a whole number"),
+    ("- key: k\n    rate_limit: {name: a, replaces: [{name: a}], unit: day}", "4:38: a rule cannot replace itself"),
+    ("- key: k\n    rate_limit: {replaces: [{name: }], unit: day}", "4:29: an entry of `replaces` has the `name`"),
+    ("- {key: k, value: v, share_threshold: true}", "3:41: `share_threshold` is for values with `*`"),
     (
-        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unlimited: true, unit: day}",
-        "4:41: a limit with `unlimited: true` has no `unit`",
-    ),
-    (
-        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: day, requests_per_unit: -1}",
-        "4:48: `requests_per_unit` is a whole number",
-    ),
-    (
-        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {name: a, replaces: [{name: a}], unit: day}",
-        "4:38: a rule cannot replace itself",
-    ),
-    (
-        "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {replaces: [{name: }], unit: day}",
-        "4:29: an entry of `replaces` has the `name`",
-    ),
-    (
-        "domain: d\ndescriptors:\n  - {key: k, value: v, share_threshold: true}",
-        "3:41: `share_threshold` is for values with `*`",
-    ),
-    (
-        "domain: d\ndescriptors:\n  - {key: k, shadow_mode: perhaps, rate_limit: {unit: day}}",
+        "- {key: k, shadow_mode: perhaps, rate_limit: {unit: day}}",
         "3:27: `shadow_mode` is `true` or `false`, and this is `perhaps`",
     ),
     ("domain: d\ndomain: e", "2:1: `domain` is set twice"),
     ("'''", "1:1: this is not valid YAML"),
     ("domain: *x", "1:9: this is not valid YAML"),
-    ("domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, wait: 2}}", "3:44: `wait` is a time such as"),
-    ("domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, wait: 2h}}", "3:44: a request waits at most"),
+    ("- {key: k, rate_limit: {unit: day, wait: 2}}", "3:44: `wait` is a time such as"),
+    ("- {key: k, rate_limit: {unit: day, wait: 2h}}", "3:44: a request waits at most"),
+    ("- {key: k, rate_limit: {unit: day, brust: 2}}", "3:38: a rate limit has no key `brust`: did you mean `burst`?"),
     (
-        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, brust: 2}}",
-        "3:38: a rate limit has no key `brust`: did you mean `burst`?",
-    ),
-    (
-        "domain: d\ndescriptors:\n  - {key: k, outage: wait, rate_limit: {unit: day, requests_per_unit: 1}}",
+        "- {key: k, outage: wait, rate_limit: {unit: day, requests_per_unit: 1}}",
         "3:40: `outage: wait` waits no longer than `wait` says",
     ),
-    ("domain: d\ndescriptors:\n  - {key: k, wait: 2s}", "3:20: `wait` is a part of a limit"),
+    ("- {key: k, wait: 2s}", "3:20: `wait` is a part of a limit"),
     (
-        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1, time_zone: Mars/Phobos}}",
+        "- {key: k, rate_limit: {unit: day, requests_per_unit: 1, time_zone: Mars/Phobos}}",
         "3:71: there is no time zone `Mars/Phobos`",
     ),
     (
-        "domain: d\ndescriptors:\n  - {key: k, time_zone: ../UTC, rate_limit: {unit: day, requests_per_unit: 1}}",
+        "- {key: k, time_zone: ../UTC, rate_limit: {unit: day, requests_per_unit: 1}}",
         "3:25: there is no time zone `../UTC`",
     ),
     (
-        "domain: d\ndescriptors:\n  - {key: k, burst: 2, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}",
+        "- {key: k, burst: 2, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}",
         "3:79: a limit has one of `burst`, `sliding` and `time_zone`",
     ),
     (
-        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1, burst: 2, time_zone: UTC}}",
+        "- {key: k, rate_limit: {unit: day, requests_per_unit: 1, burst: 2, time_zone: UTC}}",
         "3:81: a limit has one of `burst`, `sliding` and `time_zone`",
     ),
     (
-        "domain: d\ndescriptors:\n  - {key: k, classes: {a: 1}, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}",
+        "- {key: k, classes: {a: 1}, rate_limit: {unit: day, requests_per_unit: 1, sliding: true}}",
         "3:43: this limit cannot be kept",
     ),
     (
-        "domain: d\ndescriptors:\n  - {key: k, value: v, rate_limit: {unit: day, requests_per_unit: 1}, classes: {a: 1}}",
+        "- {key: k, value: v, rate_limit: {unit: day, requests_per_unit: 1}, classes: {a: 1}}",
         "3:5: values share a limit by weight if the last key has no value",
     ),
     (
-        "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 1}, classes: {a: 0}}",
+        "- {key: k, rate_limit: {unit: day, requests_per_unit: 1}, classes: {a: 0}}",
         "3:71: a class is a value and its weight",
     ),
-    ("domain: d\ndescriptors:\n  - {key: k, rate_limit: []}", "3:26: a list of limits has 1 to 4, and this one has 0"),
+    ("- {key: k, rate_limit: []}", "3:26: a list of limits has 1 to 4, and this one has 0"),
     ("domain: d\nhttp:\n  - {k: heder X}", "3:9: `heder X` is no part of a request"),
 ];
 
 #[test]
 fn each_mistake_is_named_with_its_place() {
     for (file, expected) in MISTAKES {
+        let file =
+            &*if file.starts_with('-') { format!("domain: d\ndescriptors:\n  {file}") } else { (*file).to_owned() };
         let problems = load(&[file], &Meters::default()).expect_err(file);
         let lines: Vec<_> = problems.iter().map(|problem| problem.line()).collect();
         assert_eq!(lines.len(), 1, "{file}: {lines:?}");

@@ -289,40 +289,33 @@ async fn metrics_have_the_names_of_the_reference() {
     // Examples 8, 10 and 11, and the combinations of its test configurations.
     let limit = "rate_limit: {unit: minute, requests_per_unit: 60}";
     let cases = [
-        (format!("[{{key: k, detailed_metric: true, {limit}}}]"), "d k=any", "d.k_any"),
-        (format!("[{{key: k, {limit}}}]"), "d k=any", "d.k"),
-        (format!("[{{key: k, value: v, {limit}}}]"), "d k=v", "d.k_v"),
+        ("[{key: k, detailed_metric: true, LIMIT}]", "d k=any", "d.k_any"),
+        ("[{key: k, LIMIT}]", "d k=any", "d.k"),
+        ("[{key: k, value: v, LIMIT}]", "d k=v", "d.k_v"),
         (
-            format!(
-                "[{{key: r, value_to_metric: true, descriptors: [{{key: m, value_to_metric: true, descriptors: [{{key: s, {limit}}}]}}]}}]"
-            ),
+            "[{key: r, value_to_metric: true, descriptors: [{key: m, value_to_metric: true, descriptors: [{key: s, LIMIT}]}]}]",
             "d r=api,m=GET,s=1",
             "d.r_api.m_GET.s",
         ),
         (
-            format!(
-                "[{{key: u, value_to_metric: true, descriptors: [{{key: a, value: read*, value_to_metric: true, descriptors: [{{key: s, {limit}}}]}}]}}]"
-            ),
+            "[{key: u, value_to_metric: true, descriptors: [{key: a, value: read*, value_to_metric: true, descriptors: [{key: s, LIMIT}]}]}]",
             "d u=ann,a=readfile,s=1",
             "d.u_ann.a_readfile.s",
         ),
-        (format!("[{{key: a, value: read*, {limit}}}]"), "d a=readfile", "d.a_read*"),
+        ("[{key: a, value: read*, LIMIT}]", "d a=readfile", "d.a_read*"),
         (
-            format!(
-                "[{{key: r, value: api/*, share_threshold: true, value_to_metric: true, descriptors: [{{key: m, {limit}}}]}}]"
-            ),
+            "[{key: r, value: api/*, share_threshold: true, value_to_metric: true, descriptors: [{key: m, LIMIT}]}]",
             "d r=api/v1,m=GET",
             "d.r_api/*.m",
         ),
         (
-            format!(
-                "[{{key: r, value: api/*, share_threshold: true, descriptors: [{{key: m, detailed_metric: true, {limit}}}]}}]"
-            ),
+            "[{key: r, value: api/*, share_threshold: true, descriptors: [{key: m, detailed_metric: true, LIMIT}]}]",
             "d r=api/v1,m=GET",
             "d.r_api/*.m_GET",
         ),
     ];
     for (descriptors, text, expected) in cases {
+        let descriptors = descriptors.replace("LIMIT", limit);
         let service = service(&format!("{{domain: d, descriptors: {descriptors}}}"));
         ask(&service, text).await;
         assert_eq!(hits(&service), [format!("{expected} 1")], "{descriptors}");

@@ -92,11 +92,7 @@ async fn levels_survive_a_restart() {
                  {key: c, classes: {v: 2}, rate_limit: {unit: year, requests_per_unit: 3}}, \
                  {key: other, rate_limit: {unit: year, requests_per_unit: LIMIT}}]}";
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let start = |limit: &str| {
-        let meters = Arc::<Meters>::default();
-        let rules = load(&[&rules.replace("LIMIT", limit)], &meters).unwrap().rules;
-        Service::new(rules, meters, Manner::default(), maker(now))
-    };
+    let start = |limit: &str| service_by(&rules.replace("LIMIT", limit), Manner::default(), maker(now));
     let path = directory.0.join("levels");
     let service = start("3");
     assert_eq!(state::restore(&path, &service), Ok(0), "there is no file yet");

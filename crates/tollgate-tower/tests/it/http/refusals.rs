@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 use tollgate::{Bound, Denied, TryAcquireError};
 use tollgate_tower::http::{ProblemType, Refusal};
 
+const TOO_LARGE: TryAcquireError =
+    TryAcquireError::TooLarge { cost: 5, most: 4, by: Bound::Quota(0), quota_name: None };
+
 fn denied(retry_after: Option<Duration>, by: Bound) -> Denied {
     Denied::new(retry_after, 0, by)
 }
@@ -28,10 +31,7 @@ fn each_refusal_has_its_status_and_says_when_to_come_back() {
     assert_eq!(seen(denied(Some(2 * SECOND), Bound::Queue)), (429, Some(2)));
     assert_eq!(seen(denied(Some(2 * SECOND), Bound::Pause)), (503, Some(2)));
     assert_eq!(seen(TryAcquireError::Closed), (503, None));
-    assert_eq!(
-        seen(TryAcquireError::TooLarge { cost: 5, most: 4, by: Bound::Quota(0), quota_name: None }),
-        (413, None)
-    );
+    assert_eq!(seen(TOO_LARGE), (413, None));
     assert_eq!(seen(TryAcquireError::TooManyKeys { most: 4 }), (503, None));
     let late = |estimate, allowed, by| seen(ConsumeError::TooLate { estimate, allowed, by, quota_name: None });
     assert_eq!(late(5 * SECOND, 1_500 * MILLI, Bound::Quota(0)), (429, Some(4)));
@@ -56,10 +56,7 @@ fn a_default_retry_after_applies_only_where_a_wait_can_help() {
     assert_eq!(with(denied(None, Bound::InFlight).into()), Some(2));
     assert_eq!(with(denied(Some(9 * SECOND), Bound::Quota(0)).into()), Some(9));
     assert_eq!(with(ConsumeError::Closed.into()), Some(2));
-    assert_eq!(
-        with(TryAcquireError::TooLarge { cost: 5, most: 4, by: Bound::Quota(0), quota_name: None }.into()),
-        None
-    );
+    assert_eq!(with(TOO_LARGE.into()), None);
 }
 
 /// The draft: not before the end of the window of the exhausted quota.
@@ -121,10 +118,7 @@ fn problems_are_those_of_the_draft() {
     let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
     assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
     // The draft has no type for this: `about:blank`, with the title of the status.
-    let refusal = Refusal::new(
-        TryAcquireError::TooLarge { cost: 5, most: 4, by: Bound::Quota(0), quota_name: None },
-        &RateLimits::default(),
-    );
+    let refusal = Refusal::new(TOO_LARGE, &RateLimits::default());
     let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
     let detail = "The request costs more tokens than the limit allows at once. Send a smaller one.";
     assert_eq!(body, json!({ "title": "Payload Too Large", "status": 413, "detail": detail }));
