@@ -22,6 +22,13 @@ async fn shares_hold_on_nodes_with_large_claims_of_one_class_and_a_trickle_of_an
         println!("{} nodes, a claim each {pause} ms: {backup} of {}", nodes.len(), pages + backup);
         assert!((3_800.0..=4_200.0).contains(&backup), "{backup} of {}", pages + backup);
         assert!(pages + backup >= 19_800.0, "{pages} and {backup}");
+        // Nodes that pay back what one class took let others pass.
+        for node in nodes.iter().cycle().take(16) {
+            let began = Instant::now();
+            node.classes["pages"].wait(1).await.unwrap();
+            assert!(began.elapsed() <= millis(350), "{:?}", began.elapsed());
+            sleep(millis(90)).await;
+        }
         fleet.assert_lawful(500, 50);
     }
 }

@@ -51,24 +51,6 @@ async fn shares_hold_while_nodes_join_and_leave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_class_does_not_use_goes_to_the_others() {
-    let fleet = Fleet::of_two();
-    let mut pages = fleet.node(&[("pages", 60)]);
-    let _backup = [fleet.node(&[("backup", 60)]), fleet.node(&[("backup", 60)])];
-    sleep(millis(1_000)).await;
-    fleet.check_policy(millis(2_000), "both").await;
-    // Its callers leave, and the limiter stays.
-    pages.tasks.abort_all();
-    sleep(millis(500)).await;
-    let [backup] = fleet.granted_in(millis(2_000), ["backup"]).await;
-    assert!(backup >= 990.0, "{backup} of 1,000");
-    fleet.consume(&mut pages, "pages", 60, 1);
-    sleep(millis(500)).await;
-    fleet.check_policy(millis(2_000), "both again").await;
-    fleet.assert_lawful(500, 50);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_small_weight_is_no_starvation() {
     let fleet = Fleet::new(Quota::per_second(500).burst(50), &[("large", 99), ("small", 1)]);
     let _large: Vec<Node> = (0..7).map(|_| fleet.node(&[("large", 60)])).collect();
@@ -76,23 +58,6 @@ async fn a_small_weight_is_no_starvation() {
     sleep(millis(1_000)).await;
     let [large, small] = fleet.granted_in(millis(10_000), ["large", "small"]).await;
     assert!((48.0..=52.0).contains(&small) && large + small >= 4_990.0, "{large} to {small}");
-}
-
-/// An idle class finds its place at once although another class has thousands of claims on the same node.
-#[tokio::test(start_paused = true)]
-async fn a_class_with_few_callers_does_not_wait_behind_a_class_with_many() {
-    let fleet = Fleet::of_two();
-    let nodes = [fleet.node(&[("backup", 300)]), fleet.node(&[("backup", 300)])];
-    sleep(millis(1_000)).await;
-    let mut longest = Duration::ZERO;
-    for call in 0..40 {
-        let began = Instant::now();
-        nodes[call % 2].classes["pages"].wait(1).await.unwrap();
-        longest = longest.max(began.elapsed());
-        sleep(millis(17)).await;
-    }
-    // Two tokens of the node, which has half of the rate, or the next request.
-    assert!(longest <= millis(110), "{longest:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,30 +76,6 @@ async fn nested_classes_share_what_their_parents_get() {
     let [x, b] = fleet.granted_in(millis(6_000), ["a/x", "b"]).await;
     assert!((2_205.0..=2_295.0).contains(&x) && x + b >= 2_990.0, "{x}, {b}");
     drop((first, third));
-}
-
-/// A claim that costs more than the part of its node is paid back: shares hold in tokens, not in claims.
-#[tokio::test(start_paused = true)]
-async fn shares_hold_for_claims_that_cost_more_than_a_node_gets_at_a_time() {
-    let fleet = Fleet::of_two();
-    let _pages = fleet.node(&[("pages", 60)]);
-    let mut nodes: Vec<Node> = (0..8).map(|_| fleet.node(&[])).collect();
-    nodes.iter_mut().for_each(|node| fleet.consume(node, "backup", 4, 20));
-    sleep(millis(5_000)).await;
-    let [pages, backup] = fleet.granted_in(millis(40_000), ["pages", "backup"]).await;
-    let ratio = pages / backup;
-    assert!((3.8..=4.2).contains(&ratio) && pages + backup >= 19_800.0, "{pages} to {backup}: {ratio}");
-    // Nodes that pay back what one class took let others pass.
-    let mut longest = Duration::ZERO;
-    for node in nodes.iter().cycle().take(16) {
-        let began = Instant::now();
-        node.classes["pages"].wait(1).await.unwrap();
-        longest = longest.max(began.elapsed());
-        sleep(millis(90)).await;
-    }
-    println!("the longest wait of a class that needs little: {longest:?}");
-    assert!(longest <= millis(350), "{longest:?}");
-    fleet.assert_lawful(500, 50);
 }
 
 /// Random fleets, whose nodes come and go with claims of any cost up to half of the burst, keep the law of one bucket.
@@ -244,15 +185,6 @@ async fn an_outage_fails_the_claims_of_classes_or_lets_them_wait() {
         };
         timeout(millis(60_000), served).await.expect("the store is back");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_denied_call_of_a_class_finds_the_tokens_on_retry() {
-    let fleet = Fleet::of_two();
-    let node = fleet.node(&[]);
-    assert!(node.classes["pages"].try_acquire(3).is_err());
-    sleep(millis(10)).await;
-    drop(node.classes["pages"].try_acquire(3).unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -215,6 +215,10 @@ async fn keys_follow_the_newer_quota_and_report_conflicts() {
         assert!(began.elapsed() <= millis(5 * calls + 30), "{calls} calls: {:?}", began.elapsed());
         assert!(matches!(other.consume(&1, 1).await, Err(ConsumeError::QuotaConflict(_))));
     }
+    // The conflict concerns this key only, and does not stop requests for other keys.
+    let seen = other.snapshot().store;
+    assert!(seen.error.unwrap().contains("`20/s, burst 20`") && !seen.is_out);
+    drop(other.consume(&2, 1).await.unwrap());
 }
 
 /// A keyed limiter in memory whose parent has a conflict.

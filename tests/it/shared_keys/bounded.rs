@@ -154,21 +154,6 @@ async fn a_debt_that_cannot_be_paid_now_is_not_dropped() {
     assert_eq!((snapshot.keys, snapshot.store.granted - snapshot.store.returned), (0, 21));
 }
 
-/// Every limiter that becomes unused is removed, not only the first ones.
-#[tokio::test(start_paused = true)]
-async fn every_unused_limiter_is_removed() {
-    let store = MemoryStore::new();
-    let users = bounded(&store, Quota::per_second(10), 100);
-    for round in 0..3 {
-        for key in 0..5 {
-            assert!(users.try_acquire(&(5 * round + key), 1).is_err());
-        }
-        assert_eq!(users.snapshot().keys, 5);
-        sleep(millis(5_000)).await;
-        assert_eq!(users.snapshot().keys, 0, "round {round}");
-    }
-}
-
 /// A call on another runtime removes them.
 #[test]
 fn limiters_are_removed_also_after_the_end_of_the_building_runtime() {

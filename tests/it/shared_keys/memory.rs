@@ -35,19 +35,6 @@ async fn waiters_of_a_key_are_served_in_order_and_at_their_instants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_cancelled_in_the_queue_costs_no_token() {
-    let (_store, users) = one_node(Quota::per_second(10).burst(2));
-    drop(users.consume(&1, 2).await.unwrap());
-    let began = Instant::now();
-    let waiting = users.clone();
-    let hasty = tokio::spawn(async move { timeout(millis(50), waiting.consume(&1, 2)).await.is_err() });
-    sleep(millis(1)).await;
-    drop(users.consume(&1, 2).await.unwrap());
-    assert_eq!(began.elapsed(), millis(200));
-    assert!(hasty.await.unwrap());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_claim_cancelled_during_its_request_loses_at_most_its_own_tokens() {
     let store = store_at(millis(20));
     let users = node(&store, Quota::per_hour(10));

@@ -101,19 +101,6 @@ async fn a_store_that_lost_its_data_grants_a_burst_more_despite_cached_replies()
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_disagree_about_a_quota_get_an_error() {
-    let store = MemoryStore::new().outage(Outage::Fail);
-    let (one, two) = (node(&store, Quota::per_second(7)), node(&store, Quota::per_second(8)));
-    drop(one.consume(&1, 1).await.unwrap());
-    assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::QuotaConflict(_))));
-    let snapshot = two.snapshot();
-    assert!(snapshot.store.error.as_ref().unwrap().contains("`7/s, burst 7`"));
-    // The disagreement concerns this key only, and does not stop requests for other keys.
-    assert!(!snapshot.store.is_out);
-    drop(two.consume(&2, 1).await.unwrap());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_store_that_is_reachable_again_is_found_by_the_next_call() {
     let store = MemoryStore::new().outage(Outage::Fail);
     let users = node(&store, Quota::per_second(10));
