@@ -40,7 +40,7 @@ fn compare((amount, period, burst): (Int, Int, Int), steps: &[(u8, u16)]) {
                 assert!(!is_dry || granted.is_ok(), "{id}");
             }
             4 | 5 => {
-                let span = size % (4 * rule_period(amount, period));
+                let span = size % (4 * amount.max(period));
                 now += span;
                 tick_after(&clock, &limiter, nanoseconds(span));
             }
@@ -61,10 +61,6 @@ fn compare((amount, period, burst): (Int, Int, Int), steps: &[(u8, u16)]) {
     }
 }
 
-fn rule_period(amount: Int, period: Int) -> Int {
-    amount.max(period)
-}
-
 proptest! {
     #![proptest_config(config(2_000))]
 
@@ -75,23 +71,6 @@ proptest! {
     ) {
         compare(rule, &steps);
     }
-}
-
-fn limiter(clock: &ManualClock) -> Limiter {
-    let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).clock(clock.clone());
-    builder.quota_named("second", Quota::per_second(1_000_000)).build().unwrap()
-}
-
-#[test]
-fn replenish_forgives_the_calls_that_passed() {
-    let clock = ManualClock::new();
-    let limiter = limiter(&clock);
-    limiter.set_dry_run(0, true).unwrap();
-    let _grants: Vec<_> = (0..50).map(|_| assert_ready_ok!(spawn(limiter.consume(1)).poll())).collect();
-    limiter.set_dry_run(0, false).unwrap();
-    assert_eq!(limiter.deficiency(), 48);
-    limiter.replenish(limiter.deficiency());
-    assert_eq!((limiter.deficiency(), limiter.estimate(1)), (0, Some(MILLI)));
 }
 
 #[test]

@@ -59,17 +59,6 @@ fn each_grant_is_settled_on_its_own() {
 }
 
 #[test]
-fn a_refund_in_one_queue_grants_the_joint_claim_in_all() {
-    let clock = ManualClock::new();
-    let (a, b) = (limiter(&clock, Quota::manual(5)), full(&clock, 5));
-    let mut grant = a.try_acquire(5).unwrap();
-    let mut claim = pending(join([(&b, 1), (&a, 3)]));
-    grant.settle(2);
-    assert!(claim.is_woken());
-    assert_eq!(costs(&mut claim), [1, 3]);
-}
-
-#[test]
 fn queues_on_different_clocks_grant_together() {
     let (hours, minutes) = (ManualClock::new(), ManualClock::new());
     let a = limiter(&hours, Quota::per_hour(1).initial(0));

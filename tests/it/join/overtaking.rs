@@ -102,19 +102,6 @@ fn joint_claims_over_other_limiters_pass_too() {
     assert!(waits.is_woken());
 }
 
-/// Chains of limiters, A-B and B-C and C-A, each used up by waiters: there is no deadlock, and all are served.
-#[test]
-fn joint_claims_in_a_circle_of_limiters_are_all_served_among_waiters() {
-    let clock = ManualClock::new();
-    let limiters = [1_000, 500, 250].map(|rate| per_second(&clock, rate, 1));
-    let waiters: Vec<_> = limiters.iter().flat_map(|one| (0..100).map(move |_| pending(one.consume(1)))).collect();
-    let pair = |turn: usize| join([(&limiters[turn % 3], 1), (&limiters[(turn + 1) % 3], 1)]);
-    let joint: Vec<_> = (0..30).map(|turn| pending(pair(turn))).collect();
-    pass(1_000, &clock, &limiters.each_ref());
-    assert!(waiters.iter().all(|claim| claim.is_woken()) && joint.iter().all(|claim| claim.is_woken()));
-    assert_eq!(limiters.each_ref().map(spent), [120, 120, 120]);
-}
-
 /// One place in flight: the others use it while the other limiter has no tokens. When it has, the next release goes to
 /// the joint claim.
 #[test]

@@ -7,9 +7,7 @@ use tollgate::KeyedConsumeOwned;
 
 /// One token per second and a burst of two, for at most `most` keys.
 fn bounded(most: u64) -> (KeyedLimiter<u64>, ManualClock) {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(most).clock(clock.clone());
-    (builder.build().unwrap(), clock)
+    manual(|it| it.quota(Quota::per_second(1).burst(2)).max_keys(most))
 }
 
 fn is_turned_away(keyed: &KeyedLimiter<u64>, key: u64) -> bool {
@@ -26,11 +24,9 @@ fn a_new_key_is_refused_exactly_while_all_keys_are_in_debt() {
     let (keyed, clock): (KeyedLimiter<u64>, _) =
         manual(|it| it.quota(Quota::per_second(1).burst(2)).max_keys(20).shards(7));
     let (mut owing, mut now, mut turned_away) = (HashMap::<u64, u64>::new(), 0_u64, 0);
-    let mut random = 12_345_u64;
+    let mut random = Rng::with_seed(12_345);
     for _ in 0..20_000 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let key = (random >> 33) % 60;
-        let millis = (random >> 50) % 90;
+        let (key, millis) = (random.u64(..60), random.u64(..90));
         clock.advance(Duration::from_millis(millis));
         now += millis;
         owing.retain(|_, full_at| *full_at > now);
@@ -70,9 +66,7 @@ fn an_unused_live_entry_frees_its_place() {
 
 #[test]
 fn tokens_in_flight_keep_a_key_and_their_release_frees_it() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(1);
-    let keyed: KeyedLimiter<u64> = builder.clock(clock.clone()).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(1));
     let grant = keyed.try_acquire(&1, 1).unwrap();
     clock.advance(10 * SECOND);
     assert!(is_turned_away(&keyed, 2));

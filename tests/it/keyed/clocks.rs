@@ -63,8 +63,7 @@ fn a_clock_that_stepped_back_refuses_no_new_key_while_a_key_is_without_debt() {
 #[test]
 fn pauses_after_the_clock_stepped_back_count_from_where_it_was() {
     let paused = |pause: fn(&KeyedLimiter<&'static str>, Duration), has_waiter: bool| {
-        let clock = ManualClock::new();
-        let keyed = KeyedLimiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).shards(1).build().unwrap();
+        let (keyed, clock) = manual(|it| it.quota(Quota::per_second(5)).shards(1));
         drop(keyed.try_acquire(&"a", 5).unwrap());
         let waiting = has_waiter.then(|| pending(keyed.consume(&"a", 2)));
         tick_after(&clock, &keyed, seconds(60));
@@ -89,23 +88,17 @@ thread_local! {
     static READINGS: Cell<i64> = const { Cell::new(-1) };
 }
 
-/// Panics when the number of readings is used up.
-#[derive(Debug)]
-struct Failing(ManualClock);
-
-impl Clock for Failing {
-    fn now(&self) -> Duration {
+/// Shows what `clock` does, and panics when the number of readings is used up.
+fn failing(clock: &ManualClock) -> ClockFn {
+    let clock = clock.clone();
+    ClockFn::manual(move || {
         let left = READINGS.get();
         if left == 0 {
             resume_unwind(Box::new("a clock that fails"));
         }
         READINGS.set(left - 1);
-        self.0.now()
-    }
-
-    fn is_manual(&self) -> bool {
-        true
-    }
+        clock.now()
+    })
 }
 
 /// Wherever the clock fails, the tokens of a waiter's key are not counted by one quota and stored by another.
@@ -113,7 +106,7 @@ impl Clock for Failing {
 fn a_clock_that_fails_while_quotas_change_mints_nothing() {
     for readings in 0..10 {
         let clock = ManualClock::new();
-        let builder = KeyedLimiter::builder().quota(Quota::per_day(1).burst(2)).clock(Failing(clock.clone())).shards(1);
+        let builder = KeyedLimiter::builder().quota(Quota::per_day(1).burst(2)).clock(failing(&clock)).shards(1);
         let keyed: KeyedLimiter<&str> = builder.build().unwrap();
         drop(keyed.try_acquire(&"a", 2).unwrap());
         let waiting = pending(keyed.consume(&"a", 1));
@@ -148,9 +141,9 @@ fn while_failing<R>(readings: i64, act: impl FnOnce() -> R) -> bool {
 #[test]
 fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_its_parent() {
     let clock = ManualClock::new();
-    let above = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(Failing(clock.clone()));
+    let above = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(failing(&clock));
     let above = above.build().unwrap();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(Failing(clock));
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(failing(&clock));
     let keyed: KeyedLimiter<&str> = builder.parent(&above).build().unwrap();
     let grant = keyed.try_acquire(&"a", 2).unwrap();
     let mut own = task::spawn(keyed.consume(&"a", 1));
@@ -167,8 +160,8 @@ fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_its_parent(
 fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere() {
     for (readings, actual) in (0..9).flat_map(|readings| [(readings, 1), (readings, 8)]) {
         let clock = ManualClock::new();
-        let above = Limiter::builder().quota(Quota::per_second(9)).clock(Failing(clock.clone())).build().unwrap();
-        let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).clock(Failing(clock));
+        let above = Limiter::builder().quota(Quota::per_second(9)).clock(failing(&clock)).build().unwrap();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).clock(failing(&clock));
         let keyed: KeyedLimiter<&str> = builder.parent(&above).build().unwrap();
         let mut grant = keyed.try_acquire(&"a", 4).unwrap();
         let cost = if while_failing(readings, || grant.settle(&"a", actual)) { 4 } else { actual };
@@ -182,7 +175,7 @@ fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere(
 fn a_clock_that_fails_while_a_limiter_is_closed_leaves_no_waiter_behind() {
     for readings in 0..9 {
         let clock = ManualClock::new();
-        let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).clock(Failing(clock)).shards(2);
+        let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).clock(failing(&clock)).shards(2);
         let keyed: KeyedLimiter<u8> = builder.build().unwrap();
         let keys = [1, 2, 3, 4];
         keys.iter().for_each(|key| drop(keyed.try_acquire(key, 1).unwrap()));

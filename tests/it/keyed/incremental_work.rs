@@ -73,23 +73,14 @@ type Bounded = KeyedLimiter<u64, BuildHasherDefault<DefaultHasher>>;
 fn full_map(owes_nothing: u64) -> Bounded {
     let builder = KeyedLimiter::builder().quota(SLOW).max_keys(1_000).clock(ManualClock::new()).shards(SHARDS);
     let keyed: Bounded = builder.hasher(BuildHasherDefault::default()).build().unwrap();
-    let mut grants: Vec<_> = KEYS.iter().map(|key| keyed.try_acquire(key, 1).unwrap()).collect();
+    let keys: Vec<u64> = (0..1_000).collect();
+    let mut grants: Vec<_> = keys.iter().map(|key| keyed.try_acquire(key, 1).unwrap()).collect();
     // After this, every shard may have a key that is not in debt.
     keyed.set_quota(SLOW.burst(3)).unwrap();
     grants[owes_nothing as usize].settle(&owes_nothing, 0);
     drop(grants);
     keyed
 }
-
-static KEYS: [u64; 1_000] = {
-    let mut keys = [0; 1_000];
-    let mut key = 0;
-    while key < 1_000 {
-        keys[key] = key as u64;
-        key += 1;
-    }
-    keys
-};
 
 #[test]
 fn each_new_key_visits_a_part_of_a_full_map() {

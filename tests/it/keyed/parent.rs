@@ -161,7 +161,7 @@ fn closing_the_global_limiter_closes_all_keys() {
 fn closing_the_keyed_limiter_leaves_the_queue_of_the_parent() {
     let (clock, global, keyed) = pair(Quota::per_second(1).burst(1), Quota::per_second(1).burst(1));
     drop(global.try_acquire(1).unwrap());
-    let mut claims: Vec<_> = [1, 2].iter().map(|key| pending(keyed.consume(key, 1))).collect();
+    let mut claims: Vec<_> = [1, 2, 2].iter().map(|key| pending(keyed.consume(key, 1))).collect();
     let mut behind = pending(global.consume(1));
     keyed.close();
     for claim in &mut claims {

@@ -33,16 +33,6 @@ fn a_key_whose_pause_has_ended_is_forgotten_when_it_is_full() {
     assert_eq!(keyed.snapshot().keys, 1, "the key with a quota of its own is kept");
 }
 
-/// A new key finds the place of one whose pause has ended.
-#[test]
-fn a_key_whose_pause_has_ended_frees_its_place_in_a_full_map() {
-    let (keyed, _clock) = manual(|it| it.quota(Quota::per_second(1)).max_keys(1).shards(1));
-    keyed.pause_for(&1, 9 * SECOND);
-    assert!(matches!(keyed.try_acquire(&2, 1), Err(TryAcquireError::TooManyKeys { .. })));
-    keyed.resume(&1);
-    assert!(keyed.try_acquire(&2, 1).is_ok());
-}
-
 #[test]
 fn the_end_of_a_pause_asks_no_quota_of_a_key_that_is_not_stored() {
     let builder = KeyedLimiter::builder().quota_by(|_: &u8| -> Quota { panic!("asked for a quota") });
@@ -114,9 +104,7 @@ async fn waiters_are_timed_anew_when_a_pause_ends_early() {
 
 #[test]
 fn a_raised_cap_serves_waiters_and_a_lowered_one_holds_them_back() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(100)).max_in_flight(1).clock(clock.clone());
-    let keyed = Arc::new(builder.build().unwrap());
+    let (keyed, _clock) = manual(|it| it.quota(Quota::per_second(100)).max_in_flight(1));
     let held = keyed.try_acquire(&1, 1).unwrap();
     let mut waiting = pending(keyed.consume(&1, 1));
     keyed.set_max_in_flight(2).unwrap();

@@ -2,6 +2,7 @@
 //! long it is unused, and a claim takes from all quotas or from none.
 
 use super::idle_levels::{Bucket, DAY, Dice, END, HOUR, Rule, SECOND, YEAR};
+use super::manual;
 use crate::fixture::*;
 use std::hash::RandomState;
 use tollgate::Which;
@@ -284,12 +285,10 @@ fn levels_of_several_quotas_by_key_are_exact_after_any_idle_time() {
 /// The level of the first quota is full for longer than packed levels can be read, while the second is still in debt.
 #[test]
 fn a_quota_that_is_full_for_years_is_read_correctly_while_the_other_is_in_debt() {
-    let clock = ManualClock::new();
     // A packed level of the first quota can be read for 8 s after its last update. The second quota takes years to fill
     // up.
     let first = Quota::per_second(300_000_007).burst(5);
-    let builder = KeyedLimiter::builder().quota(first).quota(Quota::per_day(1).burst(10_000)).clock(clock.clone());
-    let keyed = builder.shards(1).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(first).quota(Quota::per_day(1).burst(10_000)).shards(1));
     for _ in 0..400 {
         drop(keyed.try_acquire(&1, 5).unwrap());
         clock.advance(Duration::from_secs(1));
@@ -323,9 +322,8 @@ async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
 /// Of a key without an entry, with levels, with waiters and in a closed set of quotas of its own.
 #[test]
 fn one_quota_of_a_key_changes_and_the_other_keeps_its_limit_and_its_level() {
-    let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000));
-    let keyed = builder.max_keys(3).clock(clock.clone()).build().unwrap();
+    let (keyed, clock) =
+        manual(|it| it.quota(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000)).max_keys(3));
     let quotas = |key: &str| keyed.quotas(&key.to_owned()).to_string();
     let [new, owing, waiting] = ["new", "owing", "waiting"].map(str::to_owned);
     drop(keyed.try_acquire(&owing, 4).unwrap());

@@ -1,5 +1,6 @@
 //! Keys with sliding quotas: each is a limiter, has a live entry while its windows hold tokens, and is forgotten then.
 
+use super::manual;
 use crate::fixture::*;
 use std::mem::discriminant;
 
@@ -85,9 +86,7 @@ fn each_key_is_a_limiter() {
 
 #[test]
 fn a_key_is_forgotten_once_its_windows_are_empty() {
-    let clock = ManualClock::new();
-    let quota = Quota::per_minute(60).sliding();
-    let keyed = KeyedLimiter::<u64>::builder().quota(quota).clock(clock.clone()).max_keys(1).shards(1).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_minute(60).sliding()).max_keys(1).shards(1));
     let error = ConsumeError::TooLarge { cost: 61, most: 60, by: Some(Bound::Quota(0)), quota_name: None };
     let too_large = TryAcquireError::TooLarge { cost: 61, most: 60, by: Bound::Quota(0), quota_name: None };
     assert_eq!(keyed.try_acquire(&1, 61).unwrap_err(), too_large);
@@ -104,9 +103,8 @@ fn a_key_is_forgotten_once_its_windows_are_empty() {
 /// What another kind of quota has left counts as granted when the key is used first.
 #[test]
 fn changes_to_and_from_a_sliding_quota_keep_the_level() {
-    let clock = ManualClock::new();
     let bucket = Quota::per_minute(60);
-    let keyed = KeyedLimiter::<u64>::builder().quota(bucket).clock(clock.clone()).build().unwrap();
+    let (keyed, clock) = manual(|it| it.quota(bucket));
     drop(keyed.try_acquire(&1, 40).unwrap());
     keyed.set_quota(bucket.sliding()).unwrap();
     assert_eq!(keyed.available(&1), 20);

@@ -168,18 +168,6 @@ fn an_undriven_runtime_delays_no_claim_elsewhere() {
 }
 
 #[test]
-fn blocked_threads_serve_themselves() {
-    let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
-    thread::scope(|scope| {
-        for thread in 0..8_u32 {
-            let keyed = &keyed;
-            scope.spawn(move || (0..5).for_each(|_| drop(keyed.blocking_consume(&(thread % 3), 1).unwrap())));
-        }
-    });
-    assert_eq!(keyed.snapshot().waiting_tasks, 0);
-}
-
-#[test]
 fn outside_of_a_runtime_claims_wait_only_with_a_manual_replenisher() {
     let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());

@@ -109,10 +109,3 @@ fn a_meter_names_64_classes_and_adds_up_the_others() {
     assert_eq!(waits(&values, "(others)", "allow").len(), 36);
     assert_eq!(waits(&values, "class-063", "allow").len(), 1);
 }
-
-#[test]
-fn a_limiter_without_classes_has_no_such_series() {
-    let limiter = Limiter::new(Quota::per_second(100)).unwrap();
-    let values = scrape(|| Meter::new("api", &limiter).unwrap().publish());
-    assert!(values.0.keys().all(|series| !series.contains("class")));
-}

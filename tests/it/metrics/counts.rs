@@ -35,6 +35,8 @@ fn every_reason_is_there_from_the_first_scrape_on() {
     let reasons = values.0.keys().filter(|series| series.starts_with("rate_limit_refusals_total{key=api,reason="));
     assert_eq!(reasons.count(), 17);
     assert_eq!(values.refusals(), "");
+    let of_none = |series: &String| series.contains("class") || series.contains("store");
+    assert!(!values.0.keys().any(of_none), "the limiter has neither classes nor a store");
 }
 
 #[test]

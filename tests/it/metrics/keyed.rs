@@ -44,6 +44,7 @@ fn each_refusal_of_any_key_is_counted_once() {
     assert_eq!(values.refusals(), expected);
     // 1; 1 and 1; 2; 1; 1, 1 and 1.
     assert_eq!(values.counter("acquire_total{key=api,result=deny}"), 9);
+    assert!(!values.0.keys().any(|series| series.contains("name=")), "no key is named unless that is asked for");
 }
 
 #[test]
@@ -66,14 +67,6 @@ fn waits_of_all_keys_are_in_one_histogram() {
     assert_eq!((values.waits("allow"), values.waits("left")), (vec![2_000_000; 3], vec![2_000_000]));
     assert_eq!(values.0.len(), 2, "two ways to end: {values:#?}");
     assert_eq!(scrape(|| meter.publish()).refusals(), "");
-}
-
-#[test]
-fn in_flight_tokens_of_all_keys_are_one_number() {
-    let (users, _clock) = keyed(|builder| builder.max_in_flight(3));
-    let meter = Meter::new("api", &users).unwrap();
-    let _in_flight = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 1).unwrap());
-    assert_eq!(scrape(|| meter.publish()).gauge("in_flight_tokens{key=api}"), 4.0);
 }
 
 /// Whether a packed level or a live entry refuses, and whether at once, as too late, or for good.
@@ -175,6 +168,7 @@ fn grants_in_flight_and_under_a_parent_are_scraped_too() {
     let meter = Meter::new("api", &users).unwrap();
     let own = users.try_acquire(&1, 2).unwrap();
     let mut other = users.try_acquire(&2, 2).unwrap();
+    assert_eq!(scrape(|| meter.publish()).gauge("in_flight_tokens{key=api}"), 4.0);
     assert!(users.try_acquire(&3, 1).is_err());
     other.settle(&2, 1);
     assert_eq!(turnover(&meter), (4, 1));
@@ -194,18 +188,6 @@ fn grants_in_flight_and_under_a_parent_are_scraped_too() {
     tick_after(&clock, &users, MILLI);
     let _ = assert_ready_ok!(waiting.poll());
     assert_eq!((turnover(&meter), all.snapshot().granted), ((3, 0), 3));
-}
-
-#[test]
-fn no_key_is_named_unless_requested() {
-    let (users, _clock) = keyed(|builder| builder);
-    let meter = Meter::new("api", &users).unwrap();
-    for user in 0..100 {
-        assert!(users.try_acquire(&user, 4).is_err());
-    }
-    let values = scrape(|| meter.publish());
-    assert!(!values.0.keys().any(|series| series.contains("name=")), "{values:#?}");
-    assert_eq!(values.refusals(), "too_large 100");
 }
 
 #[test]

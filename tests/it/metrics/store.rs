@@ -160,14 +160,6 @@ async fn a_node_that_sleeps_while_claims_wait_has_a_place() {
     assert!(oldest > Duration::from_secs(60), "{oldest:?}");
 }
 
-#[test]
-fn a_limiter_without_a_store_publishes_no_figures_of_one() {
-    let limiter = Limiter::new(Quota::per_second(10)).unwrap();
-    let meter = Meter::new("api", &limiter).unwrap();
-    let values = scrape(|| meter.publish());
-    assert!(values.get("store_requests_total{key=api}").is_none());
-}
-
 #[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn the_figures_of_all_keys_stores_are_published_together() {

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 /// Keeps a subscriber that no thread uses. While there is only one subscriber, `tracing` asks that of the current thread whether
@@ -32,6 +33,13 @@ impl RecordingSubscriber {
     pub(crate) fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
         keep_a_subscriber();
         tracing::subscriber::with_default(self.clone(), act)
+    }
+
+    /// A subscriber, which is the thread's until the guard is dropped.
+    fn here() -> (Self, DefaultGuard) {
+        let subscriber = Self::default();
+        keep_a_subscriber();
+        (subscriber.clone(), tracing::subscriber::set_default(subscriber))
     }
 
     /// Takes the lines recorded since the last call.

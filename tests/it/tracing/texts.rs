@@ -230,9 +230,7 @@ fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
 /// A span is as long as its wait, also on a runtime.
 #[tokio::test(start_paused = true)]
 async fn in_paused_time_spans_close_at_the_instants_of_the_grants() {
-    let subscriber = RecordingSubscriber::default();
-    super::keep_a_subscriber();
-    let _here = tracing::subscriber::set_default(subscriber.clone());
+    let (subscriber, _here) = RecordingSubscriber::here();
     let limiter = Limiter::new(Quota::per_second(100).burst(1)).unwrap();
     let _ = limiter.consume(1).await.unwrap();
     let start = tokio::time::Instant::now();

@@ -31,16 +31,20 @@ fn the_global_limiter_lives_as_long_as_its_keys() {
 }
 
 #[test]
-fn blocked_threads_drive_both() {
-    let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).parent(&global).build().unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..6_u32 {
-            let keyed = &keyed;
-            scope.spawn(move || (0..5).for_each(|_| drop(keyed.blocking_consume(&(thread % 3), 1).unwrap())));
-        }
-    });
-    assert_eq!((keyed.snapshot().waiting_tasks, global.snapshot().granted), (0, 30));
+fn blocked_threads_drive_keys_and_their_parent() {
+    let quota = Quota::new(1, MILLI).burst(1);
+    let global = Limiter::new(quota).unwrap();
+    let under = KeyedLimiter::builder().quota(quota).parent(&global).build().unwrap();
+    for keyed in [KeyedLimiter::new(quota).unwrap(), under] {
+        thread::scope(|scope| {
+            for thread in 0..6_u32 {
+                let keyed = &keyed;
+                scope.spawn(move || (0..5).for_each(|_| drop(keyed.blocking_consume(&(thread % 3), 1).unwrap())));
+            }
+        });
+        assert_eq!((keyed.snapshot().waiting_tasks, keyed.snapshot().granted), (0, 30));
+    }
+    assert_eq!(global.snapshot().granted, 30);
 }
 
 #[test]
@@ -50,7 +54,7 @@ fn manual_replenishers_of_two_keyed_limiters_serve_their_common_parent() {
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000_000));
         builder.parent(&global).build().unwrap()
     });
-    let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let worker = workers(1);
     let [first, second] = [&gone, &kept].map(|keyed: &KeyedLimiter<u32>| {
         let task = worker.spawn(keyed.replenisher());
         // It registers with its first poll.
@@ -148,37 +152,25 @@ async fn the_driver_of_a_parent_lets_other_tasks_run_between_its_batches() {
     }
 }
 
-/// The runtime's time. The first readings from the fifth millisecond on panic.
-#[derive(Debug)]
-struct Failing {
-    start: Instant,
-    failures: AtomicU64,
-}
-
-impl Failing {
-    fn new(start: Instant) -> Self {
-        Self { start, failures: AtomicU64::new(3) }
-    }
-}
-
-impl Clock for Failing {
-    fn now(&self) -> Duration {
-        let now = self.start.elapsed();
-        let fails = |left: u64| left.checked_sub(1);
-        if now >= 5 * MILLI && self.failures.fetch_update(Relaxed, Relaxed, fails).is_ok() {
+/// The time since `start`. The first readings from the fifth millisecond on panic.
+fn failing(start: Instant) -> ClockFn {
+    let failures = AtomicU64::new(3);
+    ClockFn::moving(move || {
+        let now = start.elapsed();
+        if now >= 5 * MILLI && failures.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             // Not `panic!`: the panic is intended, and its message would only clutter the output.
-            std::panic::resume_unwind(Box::new("a clock that fails"));
+            resume_unwind(Box::new("a clock that fails"));
         }
         now
-    }
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_fails_for_a_while_strands_no_claim() {
     let start = Instant::now();
     let global = Quota::new(1, 10 * MILLI).burst(1);
-    let global = Limiter::builder().quota(global).clock(Failing::new(start)).build().unwrap();
-    let builder = KeyedLimiter::builder().quota(Quota::new(1, 2 * MILLI).burst(1)).clock(Failing::new(start));
+    let global = Limiter::builder().quota(global).clock(failing(start)).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::new(1, 2 * MILLI).burst(1)).clock(failing(start));
     let keyed = builder.parent(&global).build().unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
     let all = async { tokio::join!(keyed.consume(&1, 1), keyed.consume(&2, 1), keyed.consume(&1, 4)) };
@@ -187,26 +179,17 @@ async fn a_clock_that_fails_for_a_while_strands_no_claim() {
     assert_eq!(start.elapsed(), 60 * MILLI);
 }
 
-/// A clock moved by hand that reports that it moves by itself.
-#[derive(Clone, Debug, Default)]
-struct Leaping(Arc<AtomicU64>);
-
-impl Clock for Leaping {
-    fn now(&self) -> Duration {
-        Duration::from_millis(self.0.load(Relaxed))
-    }
-}
-
 /// Granted claims are delivered in batches, and a batch may be full when the thread is to learn that it is due earlier.
 #[test]
 fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
     for granted in [8, 16, 32, 64] {
-        let clock = Leaping::default();
+        let (nanos, clock) = shown(ClockFn::moving);
+        let comes_to = |millis: u64| nanos.store(millis * 1_000_000, Relaxed);
         let global = Limiter::builder().quota(Quota::per_second(1_000)).clock(clock.clone()).build().unwrap();
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100)).clock(clock.clone());
         let keyed: KeyedLimiter<u32> = builder.parent(&global).build().unwrap();
         // This runtime is never driven.
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = alone();
         let inside = runtime.enter();
         drop(keyed.try_acquire(&1, 100).unwrap());
         let mut giant = task::spawn(keyed.consume(&1, 1_000_000));
@@ -223,10 +206,10 @@ fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
         }
         // The thread falls asleep. If that takes longer, it sees the rest by itself.
         std::thread::sleep(50 * MILLI);
-        clock.0.store(granted, Relaxed);
+        comes_to(granted);
         drop(giant);
         assert!(waiters.iter().all(|claim| claim.is_woken()));
-        clock.0.store(granted + 1, Relaxed);
+        comes_to(granted + 1);
         has_ended.recv_timeout(60 * SECOND).expect("the claim is due now");
         drop(inside);
     }

@@ -18,19 +18,6 @@ fn a_key_finds_tokens_of_the_parent_behind_a_queue_served_in_batches() {
 }
 
 #[test]
-fn claims_of_closed_keys_leave_no_place_in_the_parent() {
-    let clock = ManualClock::new();
-    let quota = Quota::per_second(1).initial(0);
-    let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
-    let keyed = builder.parent(&global).build().unwrap();
-    let _waiting: Vec<_> = (0..6).map(|key| pending(keyed.clone().consume_owned(key % 3, 1))).collect();
-    assert_eq!(global.snapshot().waiting_tasks, 3);
-    keyed.close();
-    assert_eq!(global.snapshot().waiting_tasks, 0);
-}
-
-#[test]
 fn a_caller_that_finds_claims_of_keys_due_wakes_a_batch_at_most() {
     for keys in [1, 50, 100] {
         let (runtime, (nanos, wall)) = (alone(), shown(ClockFn::moving));
