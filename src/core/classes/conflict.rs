@@ -21,7 +21,7 @@ impl Tree {
     /// Checks that the floors in which a class takes part can be kept if it has this floor and this ceiling.
     ///
     /// `id` is the class, and `leaf` the leaf for its own claims; both are [`NO_CLASS`] if it is about to be added in `parent`.
-    /// What does not become worse is not checked: a change of the quotas may have made it impossible to keep.
+    /// A floor that does not rise is not checked: slower quotas may have made it impossible to keep.
     pub(crate) fn check(
         &self,
         parent: ClassId,
@@ -31,25 +31,15 @@ impl Tree {
         ceiling: Option<Quota>,
     ) -> Result<(), FloorConflict> {
         let new = floor.and_then(Rate::of).map_or(0, Rate::fixed);
-        let (old, known, below) = match id {
-            NO_CLASS => (0, None, 0),
-            _ => (
-                self.rare(leaf).floor.as_ref().map_or(0, |floor| floor.rate.fixed()),
-                self.ceiling(id),
-                self.rare(id).floors,
-            ),
+        let (old, below) = match id {
+            NO_CLASS => (0, 0),
+            _ => (self.rare(leaf).floor.as_ref().map_or(0, |floor| floor.rate.fixed()), self.rare(id).floors),
         };
-        let rises = new > old;
         let sum = |floors: RateSum| (floors - old).saturating_add(new);
-        let is_stricter = |quota: Quota| {
-            let lower =
-                |known: Quota| Rate::of(quota).zip(Rate::of(known)).is_some_and(|(rate, known)| rate.is_below(known));
-            known.is_none_or(|known| quota.capacity() < known.capacity() || lower(known))
-        };
-        if let Some(quota) = ceiling.filter(|quota| rises || is_stricter(*quota)) {
+        if let Some(quota) = ceiling {
             self.check_ceiling(quota, sum(below))?;
         }
-        let Some(floor) = floor.filter(|_| rises) else { return Ok(()) };
+        let Some(floor) = floor.filter(|_| new > old) else { return Ok(()) };
         for above in self.path(parent) {
             if let Some(ceiling) = &self.rare(above).ceiling {
                 self.check_ceiling(ceiling.quota(), sum(self.rare(above).floors))?;
