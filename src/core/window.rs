@@ -186,7 +186,7 @@ mod tests {
             window.grant(1);
         }
         assert_eq!([1, 2, 3, 4].map(|need| window.back(need, 0)), [320, 330, 330, 340].map(Some));
-        assert_eq!((window.back(5, 1), window.back(5, 0)), (Some(340), Some(340)));
+        assert_eq!((window.back(1, 1), window.back(5, 1), window.back(5, 0)), (Some(320), Some(340), Some(340)));
         assert_eq!([319, 320, 329, 330, 340].map(|now| window.advance(now)), [0, 1, 0, 2, 1]);
     }
 

@@ -86,6 +86,18 @@ fn a_claim_that_waited_before_the_dry_run_is_refunded_in_it_too() {
 }
 
 #[test]
+fn a_sliding_quota_that_is_enforced_again_does_not_count_what_still_waits_for_the_cap() {
+    let builder = Limiter::builder().quota(Quota::per_second(10).sliding()).max_in_flight(5);
+    let limiter = builder.clock(ManualClock::new()).dry_run().build().unwrap();
+    let held = limiter.try_acquire(4).unwrap();
+    let waiting = pending(limiter.consume(3));
+    limiter.set_dry_run(0, false).unwrap();
+    drop(waiting);
+    held.forget();
+    assert_eq!(limiter.snapshot().quotas[0].level, 6);
+}
+
+#[test]
 fn a_limiter_that_leaves_dry_run_has_its_fast_path_back() {
     let clock = ManualClock::new();
     let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(1_000)).clock(clock.clone()).stride(10);

@@ -1,7 +1,7 @@
 //! What callers of classes see: errors, names, removal, ceilings without a wait, runtimes, and what a limiter with
 //! classes refuses.
 
-use super::{divided as limiter, hundred};
+use super::{divided, divided as limiter, hundred};
 use crate::fixture::*;
 
 #[test]
@@ -30,7 +30,12 @@ fn a_share_that_cannot_be_kept_is_refused_with_its_numbers() {
     assert_eq!(refuse(small), ConfigError::CeilingBelowBurst { class, burst: 9, least: 10 });
     let _kept = limiter.class("b", rate(60)).expect("the rate has space for it");
     assert_eq!(refuse(rate(41)), above(41));
-    assert!(limiter.class("a", rate(40)).is_ok());
+    let kept = limiter.class("a", rate(40)).expect("there is just enough");
+    limiter.set_quota(0, Quota::per_second(50).burst(10)).expect("no ceiling is below its burst");
+    assert_eq!(kept.set_share(rate(40)), Ok(()), "a floor that does not rise");
+    // A token per nanosecond is not rounded: the bounds are equal.
+    let whole = Quota::per_second(1_000_000_000).burst(10);
+    assert!(divided(whole).0.class("a", Share::weight(1).floor(whole).ceiling(whole)).is_ok());
 }
 
 #[test]

@@ -18,6 +18,8 @@ fn a_giant_is_estimated_at_the_rate_and_at_its_share() {
     let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
     let alone = a.estimate(1 << 20).expect("a clock can tell").as_secs();
     assert_eq!(alone, (1 << 20) / 100);
+    let slow = limiter.class("slow", Share::weight(1).ceiling(Quota::per_second(10).burst(10))).expect("valid");
+    assert_eq!(slow.estimate(1 << 20).expect("a clock can tell").as_secs(), (1 << 20) / 10);
     let _other = pending(b.consume(1 << 20));
     let share = a.estimate(1 << 19).expect("a clock can tell").as_secs();
     assert!(share.abs_diff((1 << 20) / 100) <= 1, "{share} seconds at half the rate");
@@ -104,6 +106,19 @@ fn a_class_whose_classes_are_gone_can_have_a_floor() {
     let served = woken(&own);
     assert!((19..=21).contains(&served), "{served} of 40 at a floor of half the rate");
     assert!(matches!(limiter.class("third", floor(51)), Err(ConfigError::FloorsAboveRate { .. })));
+}
+
+#[test]
+fn a_claim_that_waits_is_divided_anew_by_a_smaller_ceiling_around_its_class() {
+    let (limiter, clock) = limiter(hundred());
+    let ceiling = |burst| Share::weight(1).ceiling(Quota::per_second(50).burst(burst));
+    let outer = limiter.class("outer", ceiling(10)).expect("valid");
+    let inner = outer.class("inner", Share::weight(1)).expect("valid");
+    inner.try_acquire(10).expect("all of both").forget();
+    let waiting = pending(inner.consume(10));
+    outer.set_share(ceiling(5)).expect("no floor is below it");
+    tick_after(&clock, &limiter, Duration::from_millis(200));
+    assert!(waiting.is_woken(), "two installments of 5, at once when they are there");
 }
 
 #[test]

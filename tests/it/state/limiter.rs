@@ -177,3 +177,19 @@ fn a_quota_in_dry_run_is_saved_as_full() {
     restored.advance(SECOND);
     assert_eq!(restored.limiter.available(), 7, "its steps go on");
 }
+
+/// The instants of its grants are not saved: they count as made when the level was.
+#[test]
+fn a_sliding_quota_has_its_tokens_back_a_period_after_they_were_saved() {
+    let quotas = [Quota::per_second(10).sliding()];
+    let saved = Fixture::new(builder(&quotas), begin());
+    assert!(saved.limiter.try_acquire(4).is_ok());
+    let now = saved.wall_clock + SECOND / 4;
+    let mut restored = Fixture::new(builder(&quotas).restore(saved.save(), now), now);
+    assert!(restored.limiter.try_acquire(1).is_ok());
+    let levels = [0, 749_999_999, 1, 249_999_999, 1].map(|nanos| {
+        restored.advance(Duration::from_nanos(nanos));
+        restored.limiter.available()
+    });
+    assert_eq!(levels, [5, 5, 9, 9, 10]);
+}
