@@ -30,7 +30,8 @@
 //!   the claim stay with it until its grant, beyond what the node may keep unused: two stores answer at different instants.
 //! * A debt that was charged after the claim had arrived does not delay it: while a member holds the claim, it lends the
 //!   tokens of the debt to it. But tokens that are there already when the debt is charged, or that come in at once later,
-//!   pay the debt first; and with classes all do.
+//!   pay the debt first; and with classes or a
+//!   sliding quota all do.
 //!
 //! This is a reservation at the instant at which the last resource is free, as in EASY backfilling: later claims pass as
 //! long as they leave the reservation alone.

@@ -131,6 +131,11 @@ impl Schedule {
         }
     }
 
+    /// Lends `n` tokens to a joint claim. Not for a sliding quota.
+    pub(crate) fn lend(&mut self, n: u64) {
+        self.head = self.head.wrapping_add(n);
+    }
+
     /// Lowers the accrued fraction of the next token to that of `other`, a schedule of the same quota.
     pub(crate) fn lower_fraction(&mut self, other: &Self) {
         if let (Mint::Continuous { rem, .. }, Mint::Continuous { rem: most, .. }) = (&mut self.mint, &other.mint) {

@@ -201,9 +201,10 @@ impl Supply {
         Some(minted?.max(self.gate))
     }
 
-    /// How much of a debt is missing in a quota for the claims that end at `base`.
+    /// How much of a debt a quota lends to the claims that end at `base`: what is missing. A sliding one lends nothing, because
+    /// a debt leaves its window without being paid.
     fn credit(quota: &Schedule, base: u64, debt: u64) -> u64 {
-        debt.min(ahead(base, quota.head).max(0) as u64)
+        if quota.is_sliding() { 0 } else { debt.min(ahead(base, quota.head).max(0) as u64) }
     }
 
     /// Each quota lends what it lacks of a `debt` for the claims that end at `base`. Returns how much.
@@ -214,6 +215,14 @@ impl Supply {
             lent
         };
         self.quotas.iter_mut().map(lend).collect()
+    }
+
+    /// Each quota lends again what was taken back from it, unless it is sliding now.
+    pub(crate) fn lend_again(&mut self, lent: &mut [u64]) {
+        for (quota, lent) in self.quotas.iter_mut().zip(lent) {
+            *lent = if quota.is_sliding() { 0 } else { *lent };
+            quota.lend(*lent);
+        }
     }
 
     /// Takes back what each quota has lent.

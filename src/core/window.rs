@@ -33,8 +33,6 @@ pub(crate) struct Window {
     now: u64,
     /// The tokens of all slots.
     pub(crate) used: u64,
-    /// Tokens that the head is ahead because they are [lent](crate::core::supply::Supply::lend) to a joint claim.
-    pub(crate) lent: u64,
     /// The tokens of each grant made before this instant have come back.
     known_from: u64,
     /// The oldest grants first.
@@ -44,7 +42,7 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn new(amount: u64, period: u64, now: u64) -> Self {
         let width = if amount <= MOST as u64 { 1 } else { period.div_ceil(MOST as u64 - 1) };
-        Self { period, width, now, used: 0, lent: 0, known_from: 0, slots: VecDeque::with_capacity(MOST) }
+        Self { period, width, now, used: 0, known_from: 0, slots: VecDeque::with_capacity(MOST) }
     }
 
     /// A window in which `used` tokens count as granted now, for which no refund counts.

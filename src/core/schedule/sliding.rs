@@ -22,7 +22,7 @@ impl Schedule {
     /// How many tokens up to `claimed` are not in the window yet. They were granted by the instant up to which it is
     /// advanced.
     pub(super) fn unseen(&self, window: &Window, claimed: u64) -> i64 {
-        let seen = self.head.wrapping_sub(window.lent).wrapping_sub(self.burst).wrapping_add(window.used);
+        let seen = self.head.wrapping_sub(self.burst).wrapping_add(window.used);
         ahead(claimed, seen)
     }
 
@@ -37,7 +37,7 @@ impl Schedule {
                 // After a dry run: claims that the simulation has granted and the limiter has not.
                 window.retract(unseen.unsigned_abs());
             }
-            self.head = full.wrapping_add(window.lent).wrapping_sub(window.used);
+            self.head = full.wrapping_sub(window.used);
         }
     }
 
@@ -53,13 +53,5 @@ impl Schedule {
         self.see(claimed);
         let freed = self.window_mut().map_or(0, |window| window.free(n));
         self.head = self.head.wrapping_add(freed);
-    }
-
-    /// Lends `n` tokens to a joint claim.
-    pub(crate) fn lend(&mut self, n: u64) {
-        self.head = self.head.wrapping_add(n);
-        if let Some(window) = self.window_mut() {
-            window.lent = window.lent.wrapping_add(n);
-        }
     }
 }

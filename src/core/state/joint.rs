@@ -122,16 +122,15 @@ impl State {
         }
     }
 
-    /// Runs `change`, by which quotas are replaced. What they have lent to the held front stays lent, and is in no level
-    /// meanwhile: a quota that becomes sliding counts what its level lacks.
+    /// Runs `change`, by which quotas are replaced. What they have lent to the held front is in no level meanwhile.
     pub(super) fn replacing_quotas(&mut self, rovers: &Rovers, change: impl FnOnce(&mut Supply, Option<u64>)) {
-        let mut lent = self.joint().map_or_else(Box::default, |fronts| fronts.lent.0.clone());
         let front = self.front_ticket(rovers);
+        let mut lent = self.joint_mut().map(|fronts| std::mem::take(&mut fronts.lent.0)).unwrap_or_default();
         self.supply.take_back(&lent);
         change(&mut self.supply, front);
-        lent.iter_mut().for_each(|lent| *lent = lent.wrapping_neg());
-        self.supply.take_back(&lent);
+        self.supply.lend_again(&mut lent);
         self.supply.cut(front);
+        self.joint_mut().into_iter().for_each(|fronts| fronts.lent.0 = std::mem::take(&mut lent));
     }
 
     /// The debts charged after front `number` had arrived that are in the level already. All debts that are still behind

@@ -167,6 +167,23 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     assert_eq!(a.deficiency(), 4);
 }
 
+/// The debt comes into the window at 10, and leaves it at 20. The claims were there before it was charged.
+#[test]
+fn a_debt_that_leaves_the_window_lends_nothing_to_a_held_claim() {
+    let clock = ManualClock::new();
+    let a = limiter(&clock, Quota::new(1, 10 * MS).sliding());
+    let mut earlier = a.try_acquire(1).unwrap();
+    let unseen = pending(a.consume(1));
+    let joint = [(); 2].map(|()| pending(join([(&a, 1)])));
+    earlier.settle(5);
+    pass(15, &clock, &[&a]);
+    drop(unseen);
+    pass(5, &clock, &[&a]);
+    assert_eq!(woken(&joint), 1);
+    pass(10, &clock, &[&a]);
+    assert_eq!(woken(&joint), 2);
+}
+
 /// The debt is charged before the claim is held, which then is lent what is missing.
 #[test]
 fn a_quota_becomes_sliding_while_it_lends_to_a_held_claim() {
