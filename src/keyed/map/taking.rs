@@ -94,9 +94,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         missed: Missed,
         may_wait: bool,
     ) -> Result<Left, Missed> {
-        if let Some(left) = if now.is_none() { shard.take_ahead(key, cost) } else { None } {
-            return Ok(left);
-        }
         if let Missed::Short(packed) = missed {
             return Err(self.refuse(&mut shard, packed, cost, now, may_wait));
         }

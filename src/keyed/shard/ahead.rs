@@ -42,8 +42,8 @@ pub(super) struct Ahead {
 
 impl<K: Eq> Shard<K> {
     /// Takes `cost` tokens without a reading of the time, if the key runs ahead. Returns what remains.
-    #[inline]
-    pub(in crate::keyed) fn take_ahead(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64) -> Option<Left> {
+    #[inline(never)]
+    pub(super) fn take_ahead(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64) -> Option<Left> {
         let ahead = &mut self.rare_fields.as_deref_mut()?.ahead;
         if ahead.hash != key.hash
             || cost > ahead.free

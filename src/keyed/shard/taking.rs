@@ -19,7 +19,7 @@ impl<K: Clone + Eq> Shard<K> {
         now: impl FnOnce() -> u64,
     ) -> Result<Left, Missed> {
         if self.runs_ahead {
-            return Err(Missed::Other);
+            return self.take_ahead(key, cost).ok_or(Missed::Other);
         }
         let home = self.slots.groups.request(key.hash);
         let now = self.synced.max(now());
