@@ -199,20 +199,21 @@ fn a_slower_quota_sets_the_held_claim_aside_again() {
     assert!(log.ends_with("b29 300, joint 460"), "{log}");
 }
 
-/// A class takes no turns ahead while the other limiter has no tokens: it would get as many tokens at once later.
+/// A class takes no turns ahead while other limiters have no tokens: it would get as many tokens at once later. Each claim is
+/// in a set of its own: the claims of one set have their turns one after another anyway.
 #[test]
 fn turns_are_not_saved_up() {
     let clock = ManualClock::new();
-    let by_hand = limiter(&clock, Quota::manual(100).initial(0));
+    let by_hand = [(); 30].map(|()| limiter(&clock, Quota::manual(100).initial(0)));
     let tokens = divided(&clock);
     let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let mut timeline = Timeline::new(&clock, [&by_hand, &tokens]);
-    for index in 0..30 {
-        timeline.joint(format!("a{index}"), [(any(&by_hand), 1), (any_class(&a), 1)]);
+    let mut timeline = Timeline::new(&clock, [&by_hand[0], &tokens]);
+    for (index, by_hand) in by_hand.iter().enumerate() {
+        timeline.joint(format!("a{index}"), [(any(by_hand), 1), (any_class(&a), 1)]);
     }
     timeline.until(1_000);
     timeline.many("b", &b, 40, 1);
-    by_hand.replenish(100);
+    by_hand.iter().for_each(|by_hand| by_hand.replenish(100));
     timeline.look();
     timeline.until(1_200);
     let of = |name: &str| timeline.log.iter().filter(|entry| entry.starts_with(name)).count();
