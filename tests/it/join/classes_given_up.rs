@@ -155,3 +155,24 @@ fn what_was_set_aside_for_a_plain_claim_that_is_dropped_goes_to_the_joint_claim_
     drop(dropped);
     assert!(shared.try_acquire(10).is_err() && joint.is_woken());
 }
+
+/// The joint claim is in front of the plain one and has no turn yet, because another class is served first.
+#[test]
+fn a_debt_behind_a_plain_claim_that_is_dropped_is_paid_before_the_joint_claim_in_front_of_it() {
+    let clock = ManualClock::new();
+    let build = |quota| Limiter::builder().quota(quota).clock(clock.clone());
+    let shared = build(Quota::per_second(1_000).burst(4)).classes().build().unwrap();
+    let [a, b] = ["a", "b"].map(|name| shared.class(name, Share::weight(1)).unwrap());
+    let own = AnyLimiter::from(a.clone());
+    let other = AnyLimiter::from(build(Quota::per_second(1_000)).build().unwrap());
+    let mut earlier = a.try_acquire(4).unwrap();
+    let _first = pending(b.consume(1));
+    let joint = pending(join([(&own, 1), (&other, 1)]));
+    let dropped = pending(a.consume(1));
+    earlier.settle(9);
+    drop(dropped);
+    tick_after(&clock, &shared, 6 * MS);
+    assert!(!joint.is_woken(), "one token for the other class, and five for the debt");
+    tick_after(&clock, &shared, MS);
+    assert!(joint.is_woken());
+}
