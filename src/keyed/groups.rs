@@ -31,7 +31,7 @@ pub(super) struct Groups<E, const SLOTS: usize> {
     seconds: Option<Box<[Seconds]>>,
 }
 
-/// The second words of the entries of a group, on one cache line.
+/// The second words of the entries of a group, on one cache line. The last one is only written, as in `Group::away`.
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Seconds([u64; 8]);
@@ -158,6 +158,9 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         let home = self.home(hash);
         if let Some(group) = self.groups.get_mut(home.group) {
             group.away[REQUESTED] = 1;
+            if let Some(seconds) = &mut self.seconds {
+                seconds[home.group].0[REQUESTED] = 1;
+            }
         }
         home
     }
