@@ -89,6 +89,12 @@ impl CalendarTime {
         self.calendar.start(self.length, self.next, near)
     }
 
+    /// Also if that has begun after `at`.
+    #[cfg(all(feature = "keyed", feature = "state"))]
+    pub(crate) fn next_on_wall_after(&self, at: u64) -> Option<u64> {
+        if self.begun_at > at { Some(self.wall(self.begun_at)) } else { self.next_on_wall() }
+    }
+
     /// Whether both have the same periods.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         (self.calendar, self.length) == (other.calendar, other.length)

@@ -55,11 +55,17 @@ impl Calendars {
 
     /// The periods of a quota, if it has a calendar.
     pub(super) fn periods(&self, quota: &Quota) -> Option<Arc<Periods>> {
-        let calendar = CalendarTime::new(quota.calendar()?, quota);
+        self.periods_from(quota, None)
+    }
+
+    /// Also continues from a saved state, in which the period that begins at `next` on the wall clock was the next one.
+    pub(super) fn periods_from(&self, quota: &Quota, next: Option<u64>) -> Option<Arc<Periods>> {
+        let mut calendar = CalendarTime::new(quota.calendar()?, quota);
         let mut known = self.known.lock();
         if let Some(periods) = known.iter().find(|periods| periods.state.lock().calendar.is_like(&calendar)) {
             return Some(Arc::clone(periods));
         }
+        next.into_iter().for_each(|next| calendar.restore(next));
         let shown = Shown { until: AtomicU64::new(0), begun: AtomicU64::new(0), periods: AtomicU64::new(0) };
         let state = Mutex::new(State { calendar, next: u64::MAX, begun: ArrayVec::new() });
         let periods = Arc::new(Periods { time: self.time.clone(), shown, state });
@@ -94,6 +100,12 @@ impl Periods {
     /// When the period began that goes on at `at`.
     pub(super) fn begun(&self, at: u64) -> u64 {
         self.at(at, |state| state.calendar.begun_at())
+    }
+
+    /// The instant on the wall clock at which the first period begins that has not begun by `at`, if it is known.
+    #[cfg(feature = "state")]
+    pub(super) fn next_on_wall(&self, at: u64) -> Option<u64> {
+        self.at(at, |state| state.calendar.next_on_wall_after(at))
     }
 
     /// The periods, for the live entry of a key, and when the next one begins.

@@ -1,5 +1,6 @@
 //! The state of a keyed limiter: its form for serde, saving, and restoring.
 
+use super::periods::Calendars;
 use super::quotas::{NamedQuota, Quotas};
 use super::rates::{Levels, Rates};
 use super::shard::{Assigned, ListedKey};
@@ -39,6 +40,8 @@ struct Form<K> {
     at: u64,
     /// First the common quotas, or none if `quota_by` chooses them; then those that other keys have.
     quotas: Vec<Vec<NamedQuota>>,
+    /// For each of them with a calendar the beginning of its next period, as in [`SavedLevel`].
+    next_periods: Vec<Option<u64>>,
     /// The rest of the pause of all keys.
     paused_for: u64,
     keys: Vec<KeyForm<K>>,
@@ -187,13 +190,19 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
             })
         };
         let keys = keys.into_iter().filter_map(key).collect();
-        let form = Form { saved_at, at, quotas, paused_for: gate.saturating_sub(at), keys };
+        let periods = calendar_quotas(&quotas).filter_map(|quota| map.template.calendars.periods(quota));
+        let next_periods = periods.map(|periods| periods.next_on_wall(at)).collect();
+        let form = Form { saved_at, at, quotas, next_periods, paused_for: gate.saturating_sub(at), keys };
         KeyedState { form: Versioned(Ok(form)), converts: false }
     }
 }
 
 fn named(rates: &Rates) -> Vec<NamedQuota> {
     rates.quotas.named().cloned().collect()
+}
+
+fn calendar_quotas(quotas: &[Vec<NamedQuota>]) -> impl Iterator<Item = &Quota> {
+    quotas.iter().flatten().map(|(_, quota)| quota).filter(|quota| quota.calendar().is_some())
 }
 
 fn impossible(part: String, value: impl ToString) -> StateError {
@@ -213,6 +222,13 @@ impl<K> Restored<K> {
     /// have. If the clock has no instant that is early enough, steps come later, and none earlier.
     pub(super) fn begin(&self, time: Time) -> Time {
         time.begun_earlier(self.until).unwrap_or(time)
+    }
+
+    /// The periods that have begun do not begin again if the wall clock is set back.
+    pub(super) fn continue_periods(&self, calendars: &Calendars) {
+        for (quota, next) in calendar_quotas(&self.form.quotas).zip(&self.form.next_periods) {
+            calendars.periods_from(quota, *next);
+        }
     }
 
     /// Gives all keys to a new map.

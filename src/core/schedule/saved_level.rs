@@ -73,17 +73,17 @@ impl Schedule {
     /// This schedule at `now`, up to which it has been minted, when everything granted so far ends at `granted`. A quota in
     /// dry run is saved as full.
     pub(crate) fn saved(&self, granted: u64, now: u64) -> SavedLevel {
-        let (tokens, full) = (ahead(self.head, granted), self.quota.capacity() as i64);
+        let limit = granted.wrapping_add(self.quota.capacity());
+        // What is above the burst was saved up for the front waiter, which is not a part of the saved state.
+        let mut own = self.clone();
+        own.cut(limit);
+        own.mint(now, limit);
         let begun = if let Mint::Open = self.mint { &Mint::new(self.quota, now) } else { &self.mint };
         let step_in = match begun {
             Mint::Stepped { next, .. } => next.map(|next| next.saturating_sub(now)),
             Mint::Calendar { time, .. } => time.next_on_wall(),
             _ => None,
         };
-        if tokens > full {
-            // The tokens above the burst were saved up for the front waiter, which is not a part of the saved state.
-            return SavedLevel { tokens: full, fraction: 0, step_in };
-        }
-        SavedLevel { tokens, fraction: self.fraction(), step_in }
+        SavedLevel { tokens: ahead(own.head, granted), fraction: own.fraction(), step_in }
     }
 }

@@ -124,6 +124,8 @@ where
             None => time,
         };
         let calendars = Calendars::new(time.clone());
+        #[cfg(feature = "state")]
+        restored.iter().for_each(|restored| restored.continue_periods(&calendars));
         let mut rates = Rates::new(quotas, Some(&calendars));
         rates.kind = kind;
         let rates = Arc::new(rates);

@@ -147,3 +147,23 @@ fn a_restart_begins_no_period() {
     clock.advance(5 * HOUR / 2);
     assert_eq!((limiter.available(), keyed.available(&1)), (10, 10));
 }
+
+/// The clock is set back over the beginning of the period while the process is started anew.
+#[cfg(all(feature = "state", feature = "keyed"))]
+#[test]
+fn a_period_that_had_begun_before_a_restart_does_not_begin_again() {
+    use tollgate::{KeyedLimiter, ManualClock};
+    let (quota, clock) = (Quota::per_calendar_hour(10), ManualClock::new());
+    clock.set_wall(at("2026-05-01T20:00:10Z"));
+    let mut keyed = KeyedLimiter::<u8>::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    drop(keyed.try_acquire(&1, 10).unwrap());
+    for _ in 0..2 {
+        let state = keyed.state_at(clock.wall());
+        clock.set_wall(at("2026-05-01T19:59:00Z"));
+        keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).restore(state, clock.wall()).build().unwrap();
+        clock.advance(HOUR / 60);
+        assert_eq!(keyed.available(&1), 0);
+    }
+    clock.advance(HOUR);
+    assert_eq!(keyed.available(&1), 10);
+}

@@ -120,6 +120,17 @@ fn waiters_are_not_saved_and_what_was_saved_up_for_them_is_gone() {
 }
 
 #[test]
+fn a_fraction_that_was_saved_up_for_a_waiter_at_the_burst_is_gone() {
+    let quotas = [Quota::new(1, 10 * SECOND).burst(5)];
+    let mut fixture = Fixture::new(builder(&quotas), begin());
+    let limiter = fixture.limiter.clone();
+    let _large = pending(limiter.consume(8));
+    fixture.advance(5 * SECOND);
+    let restored = builder(&quotas).restore(fixture.save(), fixture.wall_clock).clock(ManualClock::new()).build();
+    assert_eq!(restored.unwrap().available(), 5);
+}
+
+#[test]
 fn tokens_in_flight_are_not_saved_and_their_rate_is() {
     let build = || Limiter::builder().quota(Quota::per_hour(10)).max_in_flight(3);
     let limiter = build().build().unwrap();
