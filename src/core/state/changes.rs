@@ -164,6 +164,7 @@ impl State {
         if let Some((dry_run, now)) = self.dry_run_now() {
             dry_run.set_quota(index, quota, now);
             if dry_run.is_dry(index) {
+                self.supply.quota_mut(index).quota = quota;
                 return Ok(());
             }
         }

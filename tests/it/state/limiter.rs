@@ -189,6 +189,15 @@ fn a_quota_in_dry_run_is_saved_as_full() {
     assert_eq!(restored.limiter.available(), 7, "its steps go on");
 }
 
+#[test]
+fn a_quota_that_was_changed_in_dry_run_is_the_saved_one() {
+    let (old, new) = (Quota::per_second(10), Quota::per_second(20).burst(5));
+    let saved = Fixture::new(builder(&[old]).dry_run(), begin());
+    saved.limiter.set_quota(0, new).unwrap();
+    let restored = builder(&[new]).restore(saved.save(), saved.wall_clock).build();
+    assert_eq!(restored.unwrap().available(), 5);
+}
+
 /// The instants of its grants are not saved: they count as made when the level was.
 #[test]
 fn a_sliding_quota_has_its_tokens_back_a_period_after_they_were_saved() {
