@@ -146,12 +146,18 @@ impl State {
         };
         // The tokens of a claim may have come in pieces that are no use to it: its class asks for what is missing.
         let covers_all = numbered.iter().all(|(number, _, lack)| lacks(number, lack) == 0);
-        let in_service = classes.scheduler.pick().map(|pick| classes.owner(pick.leaf)).filter(|_| covers_all);
+        let in_service = classes.scheduler.pick().map(|pick| classes.owner(pick.leaf));
+        let scattered = self.in_service(rovers).map_or(0, |(start, end)| self.cover(planner.quota).lacks(start, end));
         let mut with_lacks = HashSet::new();
         // Here children come before their parents.
         for (number, parent, lack) in numbered.iter().rev() {
-            let missing = if in_service == Some(lack.class) { view.lack } else { 0 };
-            let lacks = lacks(number, lack) + missing;
+            let owed = lacks(number, lack);
+            let missing = match in_service {
+                Some(class) if class == lack.class && covers_all => view.lack,
+                Some(class) if class == lack.class => scattered.saturating_sub(owed),
+                _ => 0,
+            };
+            let lacks = owed + missing;
             if lacks == 0 && !with_lacks.contains(number) {
                 continue;
             }
@@ -165,6 +171,8 @@ impl State {
                 requests.due = Some(requests.due.map_or(due, |first| first.min(due)));
             }
             if lacks > 0 && due <= view.now {
+                // What its turns promise does not complete the claim: it asks for all of it.
+                let given = if missing > 0 && !covers_all { 0 } else { given };
                 let covered = given + classes.scheduler.paid(classes.entry(lack.class).leaf);
                 let before = requests.wanted.want;
                 self.request_claims(planner, view, rovers, soon, (lack.class, covered, before), &mut row);
