@@ -146,33 +146,33 @@ impl State {
         };
         // The tokens of a claim may have come in pieces that are no use to it: its class asks for what is missing.
         let covers_all = numbered.iter().all(|(number, _, lack)| lacks(number, lack) == 0);
-        let in_service = classes.scheduler.pick().map(|pick| classes.owner(pick.leaf));
+        let in_service = classes.scheduler.pick().map(|pick| (classes.owner(pick.leaf), pick.tokens));
         let scattered = self.in_service(rovers).map_or(0, |(start, end)| self.cover(planner.quota).lacks(start, end));
         let mut with_lacks = HashSet::new();
         // Here children come before their parents.
         for (number, parent, lack) in numbered.iter().rev() {
-            let owed = lacks(number, lack);
-            let missing = match in_service {
-                Some(class) if class == lack.class && covers_all => view.lack,
-                Some(class) if class == lack.class => scattered.saturating_sub(owed),
-                _ => 0,
-            };
-            let lacks = owed + missing;
+            let (mut lacks, mut given) = (lacks(number, lack), known.given_to(*number));
+            let next = in_service.filter(|(class, _)| *class == lack.class);
+            let asks_anew = covers_all && next.is_some();
+            if asks_anew {
+                lacks = view.lack;
+            } else if next.is_some_and(|(_, tokens)| scattered > 0 && given + scattered > tokens) {
+                // What its turns promise does not complete the claim: it asks for all of it.
+                (lacks, given) = (lacks.max(scattered), 0);
+            }
             if lacks == 0 && !with_lacks.contains(number) {
                 continue;
             }
             with_lacks.insert(*parent);
-            let (class, given) = (of(number), known.given_to(*number));
+            let class = of(number);
             let row = ClassClaims { class: *number, parent: *parent, weight: lack.weight, ..ClassClaims::default() };
             let mut row = ClassClaims { lack: lacks, ..row };
-            let ends = view.ends.filter(|_| given > 0 && missing == 0);
+            let ends = view.ends.filter(|_| given > 0 && !asks_anew);
             let due = ends.map_or(0, |ends| ends.saturating_sub(planner.round_trip() + MARGIN)).max(class.retry_at);
             if lacks > 0 {
                 requests.due = Some(requests.due.map_or(due, |first| first.min(due)));
             }
             if lacks > 0 && due <= view.now {
-                // What its turns promise does not complete the claim: it asks for all of it.
-                let given = if missing > 0 && !covers_all { 0 } else { given };
                 let covered = given + classes.scheduler.paid(classes.entry(lack.class).leaf);
                 let before = requests.wanted.want;
                 self.request_claims(planner, view, rovers, soon, (lack.class, covered, before), &mut row);
