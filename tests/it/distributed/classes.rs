@@ -276,18 +276,24 @@ async fn a_claim_of_a_class_is_not_refused_for_what_a_claim_of_the_limiter_wants
 /// for the rest alone again and again, and never had it all at once.
 #[tokio::test(start_paused = true)]
 async fn a_claim_asks_for_all_of_its_tokens_if_those_of_its_class_come_too_early_for_it() {
-    for (behind, instant) in (0..4).flat_map(|behind| (0..8).map(move |instant| (behind, instant))) {
+    // In the second case other claims of the class wait behind it.
+    let cases: [(_, _, &[u64], _, &[u64]); 2] = [
+        (8, Quota::new(11, millis(500)).burst(5), &[4; 4], Some(3), &[4]),
+        (20, Quota::new(5, millis(200)), &[2, 3, 4], None, &[5, 4, 4]),
+    ];
+    for (burst, local, served, leaves, costs) in cases {
         let store = MemoryStore::new();
         store.set_latency(millis(20));
-        let builder = Limiter::builder().quota(Quota::per_second(50).burst(8)).distributed(store);
-        let limiter = builder.quota(Quota::new(11, millis(500)).burst(5)).classes().build().unwrap();
+        let builder = Limiter::builder().quota(Quota::per_second(50).burst(burst)).distributed(store);
+        let limiter = builder.quota(local).classes().build().unwrap();
         let class = limiter.class("a", Share::weight(1)).unwrap();
-        for _ in 0..4 {
-            class.wait(4).await.unwrap();
+        for cost in served {
+            class.wait(*cost).await.unwrap();
         }
-        assert!(timeout(millis(5 * instant), class.wait(3)).await.is_err());
-        let costs = std::iter::once(4).chain((0..behind).map(|_| 3));
-        let waits = futures::future::try_join_all(costs.map(|cost| class.wait(cost)));
+        if let Some(cost) = leaves {
+            assert!(timeout(millis(10), class.wait(cost)).await.is_err());
+        }
+        let waits = futures::future::try_join_all(costs.iter().map(|cost| class.wait(*cost)));
         timeout(millis(20_000), waits).await.expect("they are served").unwrap();
     }
 }
