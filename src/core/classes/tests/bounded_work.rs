@@ -300,3 +300,27 @@ fn the_sum_of_all_floors_does_not_shrink_with_each_change() {
     [a, b].into_iter().for_each(|leaf| tree.set_floor(leaf, None, 0));
     assert_eq!(tree.floors, Rate::ZERO);
 }
+
+/// Until then no grant is made without the lock.
+#[test]
+fn nothing_stays_set_aside_for_a_joint_claim_that_was_granted_or_has_left() {
+    for leaves in [false, true] {
+        let (tokens, clock) = limiter(hundred());
+        let requests = Quota::per_second(1).burst(1).initial(0);
+        let requests = Limiter::builder().quota(requests).clock(clock.clone()).build().expect("valid");
+        let members: [crate::AnyLimiter; 2] = [requests.clone().into(), classes(&tokens, 1).remove(0).into()];
+        let mut giant = spawn(crate::join([(&members[0], 1), (&members[1], 25)]));
+        let has_parked = || tokens.core().state.lock().has_parked();
+        assert!(giant.poll().is_pending());
+        clock.advance(Duration::from_millis(400));
+        [&requests, &tokens].iter().for_each(|limiter| limiter.tick());
+        assert!(has_parked());
+        if !leaves {
+            clock.advance(Duration::from_secs(1));
+            [&requests, &tokens].iter().for_each(|limiter| limiter.tick());
+            assert!(giant.poll().is_ready());
+        }
+        drop(giant);
+        assert!(!has_parked());
+    }
+}
