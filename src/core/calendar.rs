@@ -89,7 +89,8 @@ impl CalendarTime {
         self.calendar.start(self.length, self.next, near)
     }
 
-    /// Also if that has begun after `at`.
+    /// The instant on the wall clock at which the first period begins that had not begun by `at`; `None` as in
+    /// [`next_on_wall`](Self::next_on_wall).
     #[cfg(all(feature = "keyed", feature = "state"))]
     pub(crate) fn next_on_wall_after(&self, at: u64) -> Option<u64> {
         if self.begun_at > at { Some(self.wall(self.begun_at)) } else { self.next_on_wall() }

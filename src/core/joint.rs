@@ -22,16 +22,15 @@
 //! The details:
 //!
 //! * A member holds one front: of those that want to hold it, the oldest. The others count on the instant at which that one
-//!   is granted, and on the costs between. A front that holds a member goes aside for an
-//!   older one that comes, and so does a plain claim for any older front: what it saved above the burst is cut.
+//!   is granted, and on the costs between. A front that holds a member goes aside for an older one that comes. A plain
+//!   claim in the queue goes aside for any older front. What a claim that goes aside saved above the burst is cut.
 //! * A member whose instant no clock can tell (an in-flight cap that is used up, a manual or a distributed quota, another
 //!   clock) holds the front from then on until its grant. If the front could go aside again, others could take its tokens
 //!   each time. While one instant is unknown, the members with known instants do not hold. Tokens of a store that complete
 //!   the claim stay with it until its grant, beyond what the node may keep unused: two stores answer at different instants.
 //! * A debt that was charged after the claim had arrived does not delay it: while a member holds the claim, it lends the
 //!   tokens of the debt to it. But tokens that are there already when the debt is charged, or that come in at once later,
-//!   pay the debt first; and with classes or a
-//!   sliding quota all do.
+//!   pay the debt first; and with classes or a sliding quota all do.
 //!
 //! This is a reservation at the instant at which the last resource is free, as in EASY backfilling: later claims pass as
 //! long as they leave the reservation alone.

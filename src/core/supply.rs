@@ -201,8 +201,8 @@ impl Supply {
         Some(minted?.max(self.gate))
     }
 
-    /// How much of a debt a quota lends to the claims that end at `base`: what is missing. A sliding one lends nothing, because
-    /// a debt leaves its window without being paid.
+    /// How much of a debt a quota lends to the claims that end at `base`: what is missing. A sliding quota lends nothing,
+    /// because a debt leaves its window without being paid.
     fn credit(quota: &Schedule, base: u64, debt: u64) -> u64 {
         if quota.is_sliding() { 0 } else { debt.min(ahead(base, quota.head).max(0) as u64) }
     }
@@ -217,7 +217,7 @@ impl Supply {
         self.quotas.iter_mut().map(lend).collect()
     }
 
-    /// Each quota lends again what was taken back from it, unless it is sliding now.
+    /// Each quota lends again what was taken back from it. One that has become sliding lends nothing.
     pub(crate) fn lend_again(&mut self, lent: &mut [u64]) {
         for (quota, lent) in self.quotas.iter_mut().zip(lent) {
             *lent = if quota.is_sliding() { 0 } else { *lent };

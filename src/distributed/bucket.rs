@@ -354,7 +354,7 @@ impl SharedBucket {
 
     /// Returns the instant, in microseconds of the store's clock, after which the store may delete the record: by then all
     /// nodes have reached the end of their time to live, and the bucket is full. With `initial` tokens below the burst it is
-    /// an hour later, because a new bucket would have fewer tokens.
+    /// an hour later, because a new bucket would have fewer tokens. A changed quota makes it no earlier.
     pub fn ends(&self) -> i64 {
         self.ends
     }

@@ -31,7 +31,7 @@ pub(super) struct Groups<E, const SLOTS: usize> {
     seconds: Option<Box<[Seconds]>>,
 }
 
-/// The second words of the entries of a group, on one cache line. The last one is only written, as in `Group::away`.
+/// The second words of the entries of a group, on one cache line. The one at [`REQUESTED`] is only written.
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Seconds([u64; 8]);
@@ -151,8 +151,8 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         Home { group, tag: ((mixed >> 16) as u8).max(1) }
     }
 
-    /// The home of a hash, which is on its way from memory while the caller reads the clock. That needs a write: a reading
-    /// of the clock waits for all reads before it, but not for writes, which wait behind the processor.
+    /// Returns the home of a hash, and requests its cache lines, which arrive while the caller reads the clock. The requests
+    /// are writes: the processor reads the clock after all earlier reads are done, but does not wait for writes.
     #[inline(always)]
     pub(super) fn request(&mut self, hash: u64) -> Home {
         let home = self.home(hash);
@@ -190,7 +190,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         None
     }
 
-    /// The entry, if it is in this home group of its or in the next.
+    /// The entry, if it is in its home group, which is this one, or in the next.
     #[inline(always)]
     pub(super) fn find_near(&mut self, Home { group, tag }: Home, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
         let own = self.groups.get(group)?;

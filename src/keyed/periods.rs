@@ -58,7 +58,8 @@ impl Calendars {
         self.periods_from(quota, None)
     }
 
-    /// Also continues from a saved state, in which the period that begins at `next` on the wall clock was the next one.
+    /// The periods of a quota. If nobody has asked for them yet, they continue from a saved state, in which the period that
+    /// begins at `next` on the wall clock was the next one.
     pub(super) fn periods_from(&self, quota: &Quota, next: Option<u64>) -> Option<Arc<Periods>> {
         let mut calendar = CalendarTime::new(quota.calendar()?, quota);
         let mut known = self.known.lock();
@@ -102,7 +103,7 @@ impl Periods {
         self.at(at, |state| state.calendar.begun_at())
     }
 
-    /// The instant on the wall clock at which the first period begins that has not begun by `at`, if it is known.
+    /// The instant on the wall clock at which the first period begins that had not begun by `at`, if it is known.
     #[cfg(feature = "state")]
     pub(super) fn next_on_wall(&self, at: u64) -> Option<u64> {
         self.at(at, |state| state.calendar.next_on_wall_after(at))

@@ -185,7 +185,8 @@ impl Rates {
         (MAX_SPAN + self.tokens(levels)).max(0) as u64
     }
 
-    /// Also the bound that keeps a call from `cost` tokens until [then](Self::reached); the same as that of a queue.
+    /// The instant of [`reached`](Self::reached), and the bound that keeps a call from `cost` tokens until then: the
+    /// same bound as that of a queue.
     pub(super) fn obstacle(&self, levels: &Levels, cost: u64) -> (Option<u64>, Bound) {
         let mut longest = (levels.at, Bound::Pause);
         for (index, rate) in self.iter().enumerate() {

@@ -40,7 +40,7 @@ struct Form<K> {
     at: u64,
     /// First the common quotas, or none if `quota_by` chooses them; then those that other keys have.
     quotas: Vec<Vec<NamedQuota>>,
-    /// For each of them with a calendar the beginning of its next period, as in [`SavedLevel`].
+    /// For each calendar quota among them, in their order, when its next period begins on the wall clock.
     next_periods: Vec<Option<u64>>,
     /// The rest of the pause of all keys.
     paused_for: u64,
@@ -224,7 +224,7 @@ impl<K> Restored<K> {
         time.begun_earlier(self.until).unwrap_or(time)
     }
 
-    /// The periods that have begun do not begin again if the wall clock is set back.
+    /// Makes the periods of all saved quotas known, so that none begins again if the wall clock is set back.
     pub(super) fn continue_periods(&self, calendars: &Calendars) {
         for (quota, next) in calendar_quotas(&self.form.quotas).zip(&self.form.next_periods) {
             calendars.periods_from(quota, *next);

@@ -749,7 +749,7 @@ BEGIN
 
   -- A bucket that is full, with no allowances left, equals a missing one: it may be deleted at that time. A bucket that
   -- would not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that
-  -- asks. Else a node with the quota before a change might get a new bucket of that sooner than without the change.
+  -- asks. A changed quota never makes the bucket forgotten sooner: a node with the old quota would get a new bucket.
   IF has[5] > 1 THEN
     keep := greatest(CASE WHEN level < burst THEN ends_in ELSE 0 END + IDLE,
       last_until - now + CASE WHEN held > 0 THEN ends_in ELSE 0 END);

@@ -771,8 +771,8 @@ if stored[2] ~= quota then call('HSET', key, 'q', quota) end
 if row then call('HSET', key, 's', bucket, node, row) else call('HSET', key, 's', bucket) end
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
--- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks. Else a node
--- with the quota before a change might get a new bucket of that sooner than without the change.
+-- not begin full is kept for one hour longer. The node whose time to live ends last need not be the one that asks. A
+-- changed quota never makes the bucket forgotten sooner: a node with the old quota would get a new bucket.
 local function fills(tokens)
   if kind > 1 then return tokens > 0 and period_rest() or 0 end
   return min(ceil(tokens / amount) * period, LONGEST)

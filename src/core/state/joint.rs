@@ -110,7 +110,7 @@ impl State {
                 fronts.lent = (lent, younger);
             }
         }
-        // What a claim in the queue has saved above the burst is for neither this front nor the next.
+        // What a plain claim in the queue has saved above the burst must not be granted to this front or to the next.
         self.supply.cut(self.front_ticket(rovers));
         let due = self.front_due(rovers, first);
         if let Some(front) = self.joint_mut().and_then(|fronts| fronts.get_mut(first)) {
@@ -122,7 +122,8 @@ impl State {
         }
     }
 
-    /// Runs `change`, by which quotas are replaced. What they have lent to the held front is in no level meanwhile.
+    /// Runs `change`, which replaces quotas. It sees no tokens that are lent to the held front: they are taken back
+    /// before it, and lent again after it.
     pub(super) fn replacing_quotas(&mut self, rovers: &Rovers, change: impl FnOnce(&mut Supply, Option<u64>)) {
         let front = self.front_ticket(rovers);
         let mut lent = self.joint_mut().map(|fronts| std::mem::take(&mut fronts.lent.0)).unwrap_or_default();

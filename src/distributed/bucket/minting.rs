@@ -121,7 +121,7 @@ impl SharedBucket {
 
     /// Updates the instant until which the bucket must be remembered. A node may use what it keeps until the end of its time
     /// to live, and only then does the bucket mint these tokens. The node with the last end need not be the one that
-    /// asks. Else a node with the quota before a change might get a new bucket of that sooner than without the change.
+    /// asks. A changed quota never makes the bucket forgotten sooner: a node with the old quota would get a new bucket.
     pub(super) fn keep(&mut self, now: i64) {
         let burst = self.terms.burst as i64;
         let is_kept = self.terms.initial < self.terms.burst || self.terms.is_calendar();
