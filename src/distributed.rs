@@ -35,7 +35,7 @@
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
 //! | `distributed/planner/bank.rs` | the tokens that a node keeps unused |
 //! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
-//! | `distributed/source.rs` | the promised tokens as the core's `Source` |
+//! | `distributed/leases/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
 //! | `distributed/node_classes.rs` | the classes of a node: what they request, and the weights that follow |
 //! | `distributed/class_claims.rs` | the claims of classes in a request, and what the answer has for them |
@@ -80,7 +80,6 @@ mod record;
 mod refill;
 mod refill_task;
 mod replies;
-mod source;
 mod stores;
 mod terms;
 
@@ -144,13 +143,6 @@ pub trait Store: Debug + Send + Sync + 'static {
         0
     }
 
-    /// The part of the server that keeps this store. Stores with the same number are unreachable together: a keyed
-    /// limiter that cannot reach one of them briefly stops trying the others. `None` if the store itself suppresses
-    /// requests while its server is unreachable.
-    fn shard(&self) -> Option<u64> {
-        Some(0)
-    }
-
     /// The circuit breakers of the store's server; of a cluster, those of all its masters. Meters report them.
     fn circuits(&self) -> Vec<Circuit> {
         Vec::new()
@@ -159,10 +151,11 @@ pub trait Store: Debug + Send + Sync + 'static {
 
 /// The behavior of a limiter while its store cannot be reached, or answers with errors. Tokens that the node has, or was
 /// promised, are granted in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outage {
     /// Callers wait until the store grants tokens again.
+    #[default]
     Wait,
     /// Callers for which there are no tokens get `Unreachable`, including those in the queue.
     Fail,
@@ -172,7 +165,7 @@ pub enum Outage {
 }
 
 /// A node's request to the store. All tokens are those of one store; times are in microseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseRequest {
     /// The requesting node: a number that no other node has.
@@ -225,29 +218,7 @@ impl LeaseRequest {
 
     /// A request for no tokens.
     pub fn new(node: u128, number: u64, terms: QuotaTerms) -> Self {
-        Self {
-            node,
-            number,
-            terms,
-            want: 0,
-            first: 0,
-            age: 0,
-            useful: 0,
-            rtt: 0,
-            back: 0,
-            unused: 0,
-            last: 0,
-            rest: 0,
-            ahead: 0,
-            banked: 0,
-            allowance: 0,
-            minimum: 0,
-            held: 0,
-            ttl: Self::LEASE_TIME.as_micros() as u64,
-            leave: false,
-            at_once: false,
-            classes: Vec::new(),
-        }
+        Self { node, number, terms, ttl: Self::LEASE_TIME.as_micros() as u64, ..Self::default() }
     }
 
     /// Returns the pause before a request is repeated after this many failures in a row: that of [`Store::backoff`], for

@@ -76,9 +76,6 @@ pub(crate) trait Source: Debug + Send {
     /// Whether tokens of a grant made at this instant return when they are refunded.
     fn takes_back(&self, granted_at: Option<u64>) -> bool;
 
-    /// Tokens that came long ago are lost: others may have got them since.
-    fn lose(&mut self);
-
     /// The largest cost of one claim.
     fn most_claimed(&self) -> u64;
 
@@ -88,8 +85,9 @@ pub(crate) trait Source: Debug + Send {
     /// A call for `cost` tokens at once is denied, although no promised token would help.
     fn miss(&mut self, cost: u64);
 
-    /// Wakes the refill task when the lock is released: it sleeps until the end of a pause that has just ended early.
-    fn wake_task(&mut self);
+    /// Has the task look when the lock is released: tokens that came long ago are lost, as others may have got them since, or
+    /// it sleeps until the end of a pause that has just ended early.
+    fn call_task(&mut self);
 
     /// The reason why a claim fails for which no tokens are promised; `None` if it waits.
     fn cut_off(&self) -> Option<CutOff>;

@@ -54,8 +54,7 @@ impl Circuit {
 /// 2. reports the result: [`note_answer`](Self::note_answer), [`note_reply`](Self::note_reply) or
 ///    [`note_timeout`](Self::note_timeout);
 /// 3. if the server cannot be reached, calls [`open`](Self::open) and starts a [`repair`](Self::repair);
-/// 4. returns [`backoff`](Self::backoff) from [`Store::backoff`](super::Store::backoff), `None` from
-///    [`Store::shard`](super::Store::shard), and the state of the breaker from [`Store::circuits`](super::Store::circuits).
+/// 4. returns [`backoff`](Self::backoff) from [`Store::backoff`](super::Store::backoff), and the state of the breaker from [`Store::circuits`](super::Store::circuits).
 ///
 /// At most 256 requests are under way at once, and failed requests are repeated at most 1,000 times a second, over all
 /// stores of the server.

@@ -70,7 +70,7 @@ const LAST: i64 = 1 << 52;
 /// let grant = ask(&mut records, "api", &request, 1_700_000_000_000_000).unwrap();
 /// assert_eq!((grant.now, grant.promised), (10, 2));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedBucket {
     pub(super) terms: QuotaTerms,
     /// The tokens that are there. Below 0: tokens that are promised and not minted yet.
@@ -149,29 +149,9 @@ impl SharedBucket {
     /// Creates the bucket of a store that has no record. All instants are microseconds of the store's clock since the Unix
     /// epoch; a stepped quota needs that origin for its periods.
     pub fn new(terms: QuotaTerms, now: i64) -> Self {
-        Self {
-            terms: terms.kept(0, 0),
-            level: terms.initial as i64,
-            stamp: now,
-            part: 0,
-            swept: now,
-            epoch: 0,
-            busy: 0,
-            was: 0,
-            clock: 0,
-            placed: 0,
-            fill: 0,
-            last: 0,
-            credit: 0,
-            void: 0,
-            returned: Vec::new(),
-            held: 0,
-            nodes: HashMap::new(),
-            classes: Vec::new(),
-            last_until: now,
-            // It is nothing to remember until it has answered a request.
-            ends: 0,
-        }
+        // `ends` is 0: it is nothing to remember until it has answered a request.
+        let (terms, level) = (terms.kept(0, 0), terms.initial as i64);
+        Self { terms, level, stamp: now, swept: now, last_until: now, ..Self::default() }
     }
 
     /// Returns the bucket of a store with this record: a new one if there is no record, or if the recorded one may be

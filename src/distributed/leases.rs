@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+mod source;
+
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     list: VecDeque<Lease>,
@@ -207,45 +209,6 @@ impl Leases {
         (self.until, self.after) = (until, after);
     }
 
-    /// How many of `burst` tokens may be kept unused at `now`.
-    pub(crate) fn kept(&self, burst: u64, now: u64) -> u64 {
-        if now < self.until { burst } else { burst.min(self.after) }
-    }
-
-    /// Mints the tokens that came by `now` and returns their number. The limit is `space`. If
-    /// the front claim was promised all it `lacks` in one piece, the limit is at least `lacks`. (Tokens that the claim
-    /// saves up in several pieces would come on top of the tokens that other nodes save up between them.) Tokens that
-    /// came before `now` and find no space are lost. Tokens that come in this very nanosecond wait until the next
-    /// one, for the next waiter in the queue, unless the front claim has no use for them.
-    pub(crate) fn mint(&mut self, now: u64, space: u64, lacks: u64) -> u64 {
-        if now >= self.period.ends {
-            self.period.since = u64::MAX;
-        }
-        let (mut minted, mut is_lost) = (0, false);
-        loop {
-            let (end, tokens) = self.piece(0);
-            let Some(first) = self.list.front() else { break };
-            let is_own = first.own;
-            let is_whole = tokens >= lacks.saturating_sub(minted);
-            let most = if is_whole { space.max(lacks) } else { space };
-            let gone_by = if is_whole { now.checked_sub(1) } else { Some(now) };
-            let fits = self.due_by(0..end, now).min(most.saturating_sub(minted));
-            let before = gone_by.map_or(0, |then| self.due_by(0..end, then));
-            let lost = before.saturating_sub(fits);
-            minted += fits;
-            is_lost |= lost > 0 && !is_own;
-            self.take(end, now, fits + lost);
-            if fits + lost < tokens {
-                break;
-            }
-        }
-        // A waiter may have counted on them. They do not return: the store may have filled up since they came.
-        if is_lost {
-            self.call();
-        }
-        minted
-    }
-
     /// Takes `tokens` of the tokens that came by `now` from the first piece, which ends at index `end`.
     fn take(&mut self, end: usize, now: u64, mut tokens: u64) {
         for lease in self.list.range_mut(..end) {
@@ -290,22 +253,6 @@ impl Leases {
         Some(late)
     }
 
-    /// The instant at which `need` more tokens are minted for the front claim, for which at most `space` tokens are kept
-    /// of those that come in other pieces; `None` if fewer were promised.
-    pub(crate) fn passes(&self, need: u64, space: u64) -> Option<u64> {
-        let (mut first, mut need, mut space, mut at) = (0, need, space, 0);
-        while first < self.list.len() {
-            let (end, tokens) = self.piece(first);
-            at = at.max(self.come_by(first..end, tokens.min(need))?);
-            if tokens >= need {
-                return Some(at);
-            }
-            let kept = tokens.min(space);
-            (first, need, space) = (end, need - kept, space - kept);
-        }
-        None
-    }
-
     /// The remaining tokens of each piece, in order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> + Clone {
         let mut first = 0;
@@ -322,34 +269,12 @@ impl Leases {
         rest.fold((first + 1, lease.left()), |(end, tokens), lease| (end + 1, tokens + lease.left()))
     }
 
-    /// Records that `tokens` were minted and cannot be kept. A waiter may have counted on them, so the refill task has
-    /// to run.
-    pub(crate) fn spare(&mut self, tokens: u64) {
-        if tokens > 0 {
-            self.spare += tokens;
-            self.call();
-        }
-    }
-
-    fn call(&mut self) {
-        self.planner.iter_mut().for_each(|planner| planner.call());
-    }
-
     pub(crate) fn has_spares(&self) -> bool {
         self.spare > 0
     }
 
     pub(crate) fn take_spares(&mut self) -> u64 {
         std::mem::take(&mut self.spare)
-    }
-
-    /// The claim with this number waits since `since`.
-    pub(crate) fn note_wait(&mut self, number: u64, since: u64) {
-        self.waits.push_back(Wait { number, since, until: u64::MAX });
-    }
-
-    pub(crate) fn note_deadline(&mut self, until: u64) {
-        self.waits.back_mut().into_iter().for_each(|wait| wait.until = until);
     }
 
     /// Forgets the claims before the one with this number.
@@ -409,12 +334,6 @@ impl Leases {
         let Period { begins, since, .. } = self.period;
         let is_first = terms.begins > begins || terms.ends == 0 || since == u64::MAX;
         self.period = Period { begins: begins.max(terms.begins), since: if is_first { now } else { since }, ends };
-    }
-
-    /// Whether a refund of a grant made at this instant counts.
-    pub(crate) fn takes_back(&self, granted_at: Option<u64>) -> bool {
-        let is_calendar = self.planner.as_ref().is_some_and(|planner| planner.terms().is_calendar());
-        !is_calendar || granted_at.is_some_and(|at| at >= self.period.since)
     }
 
     /// Drops promised tokens, which are void, and spare tokens, which must not be returned any more.

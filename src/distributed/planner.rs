@@ -45,7 +45,7 @@ const SLEEP: u64 = 700_000_000;
 /// A node that was sent away asks again no sooner: claims that are too late may still wait behind others.
 pub(super) const LEAST_SLEEP: u64 = 1_000_000;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RefillPlanner {
     /// Index of the limiter's quota that is distributed.
     pub(crate) quota: usize,
@@ -120,47 +120,7 @@ pub(crate) struct RefillPlanner {
 
 impl RefillPlanner {
     pub(crate) fn new(quota: usize, terms: QuotaTerms, outage: Outage) -> Self {
-        Self {
-            quota,
-            terms,
-            outage,
-            is_out: false,
-            conflict: None,
-            waker: None,
-            vacant: None,
-            low: None,
-            called: false,
-            stuck: None,
-            sleeps_until: 0,
-            node: random_node(),
-            number: 0,
-            acked: 0,
-            minimum: 0,
-            denies: false,
-            allowance: 0,
-            until: 0,
-            nodes: 0,
-            part: 1,
-            retry_at: 0,
-            placed: false,
-            in_vain_since: None,
-            sent_away: None,
-            asked_for: 0,
-            left: 0,
-            used_up: (0, 0),
-            short: false,
-            vain: false,
-            is_asking: false,
-            total: 0,
-            asked_at: 0,
-            pace: 0,
-            round_trip: 0,
-            incarnation: Incarnation::default(),
-            has_leapt: false,
-            grants: Grants::default(),
-            classes: None,
-            final_return: Arc::default(),
-        }
+        Self { quota, terms, outage, node: random_node(), part: 1, ..Self::default() }
     }
 
     pub(crate) fn terms(&self) -> &QuotaTerms {

@@ -10,7 +10,6 @@ use crate::core::alarm::Alarm;
 use crate::core::source::RequestTask;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, ready};
 use tokio::time::{Instant, sleep};
@@ -136,14 +135,14 @@ struct Place(Arc<dyn Store>);
 
 impl Place {
     fn of(store: &Arc<dyn Store>) -> Self {
-        store.tally().places.fetch_add(1, Relaxed);
+        store.tally().count(|seen| seen.places += 1);
         Self(Arc::clone(store))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.tally().places.fetch_sub(1, Relaxed);
+        self.0.tally().count(|seen| seen.places -= 1);
     }
 }
 
@@ -264,7 +263,7 @@ impl<'a> Outage<'a> {
 
     fn goes_on(&mut self) {
         let now = Instant::now();
-        self.store.tally().outage_nanos.fetch_add((now - self.counted).as_nanos() as u64, Relaxed);
+        self.store.tally().count(|seen| seen.outage += now - self.counted);
         self.counted = now;
     }
 }

@@ -1,7 +1,6 @@
 //! Error replies of a store's server, by kind.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The kind of error that a store's server replied with. The server answers and the connection works, so the connection
 /// is kept.
@@ -41,40 +40,31 @@ pub enum ReplyKind {
 }
 
 impl ReplyKind {
-    /// All kinds.
-    pub const ALL: [Self; 13] = [
-        Self::OutOfMemory,
-        Self::WrongType,
-        Self::NoPermission,
-        Self::Busy,
-        Self::NoScript,
-        Self::ReadOnly,
-        Self::NoReplicas,
-        Self::NotSaved,
-        Self::Unavailable,
-        Self::Setup,
-        Self::ForeignField,
-        Self::Damaged,
-        Self::Other,
+    /// All kinds in the order of their numbers, with their names in reports and series.
+    const NAMED: [(Self, &'static str); 13] = [
+        (Self::OutOfMemory, "out_of_memory"),
+        (Self::WrongType, "wrong_type"),
+        (Self::NoPermission, "no_permission"),
+        (Self::Busy, "busy"),
+        (Self::NoScript, "no_script"),
+        (Self::ReadOnly, "read_only"),
+        (Self::NoReplicas, "no_replicas"),
+        (Self::NotSaved, "not_saved"),
+        (Self::Unavailable, "unavailable"),
+        (Self::Setup, "setup"),
+        (Self::ForeignField, "foreign_field"),
+        (Self::Damaged, "damaged"),
+        (Self::Other, "other"),
     ];
+
+    /// All kinds.
+    pub fn all() -> [Self; Self::NAMED.len()] {
+        Self::NAMED.map(|(kind, _)| kind)
+    }
 
     /// The name in reports and series.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::OutOfMemory => "out_of_memory",
-            Self::WrongType => "wrong_type",
-            Self::NoPermission => "no_permission",
-            Self::Busy => "busy",
-            Self::NoScript => "no_script",
-            Self::ReadOnly => "read_only",
-            Self::NoReplicas => "no_replicas",
-            Self::NotSaved => "not_saved",
-            Self::Unavailable => "unavailable",
-            Self::Setup => "setup",
-            Self::ForeignField => "foreign_field",
-            Self::Damaged => "damaged",
-            Self::Other => "other",
-        }
+        Self::NAMED[self as usize].1
     }
 }
 
@@ -87,11 +77,15 @@ impl fmt::Display for ReplyKind {
 
 /// How many error replies of each kind a store's server has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ErrorReplies([u64; ReplyKind::ALL.len()]);
+pub(super) struct ErrorReplies([u64; ReplyKind::NAMED.len()]);
 
 impl ErrorReplies {
     pub(super) fn of(self, kind: ReplyKind) -> u64 {
         self.0[kind as usize]
+    }
+
+    pub(super) fn count(&mut self, kind: ReplyKind) {
+        self.0[kind as usize] += 1;
     }
 }
 
@@ -99,21 +93,7 @@ impl ErrorReplies {
 impl serde::Serialize for ErrorReplies {
     /// Writes a map from the name of each kind to its count.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(ReplyKind::ALL.map(|kind| (kind.name(), self.of(kind))))
-    }
-}
-
-/// The counters behind [`ErrorReplies`].
-#[derive(Debug, Default)]
-pub(super) struct ReplyCounts([AtomicU64; ReplyKind::ALL.len()]);
-
-impl ReplyCounts {
-    pub(super) fn count(&self, kind: ReplyKind) {
-        self.0[kind as usize].fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn snapshot(&self) -> ErrorReplies {
-        ErrorReplies(self.0.each_ref().map(|count| count.load(Relaxed)))
+        serializer.collect_map(ReplyKind::NAMED.map(|(kind, name)| (name, self.of(kind))))
     }
 }
 
@@ -123,7 +103,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_counter_of_its_own() {
-        for (index, kind) in ReplyKind::ALL.into_iter().enumerate() {
+        for (index, kind) in ReplyKind::all().into_iter().enumerate() {
             assert_eq!(kind as usize, index);
         }
     }

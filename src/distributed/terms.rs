@@ -243,6 +243,13 @@ impl QuotaTerms {
     }
 }
 
+impl Default for QuotaTerms {
+    /// One token each second, and at most one at once.
+    fn default() -> Self {
+        Self::from_numbers(&[1, UNITS[0], 1, 1, 0, 0]).expect("these numbers are small")
+    }
+}
+
 impl fmt::Display for QuotaTerms {
     /// Writes the text that is stored: the [numbers](Self::numbers), without a version of 0 unless a calendar follows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

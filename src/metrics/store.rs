@@ -10,7 +10,7 @@ const BOUNDS: [&str; StoreSnapshot::ROUND_TRIPS.len() + 1] =
 
 pub(super) fn publish_store(series: &Series<'_>, store: &StoreSnapshot, circuits: &[Circuit]) {
     series.counter(names::STORE_REQUESTS, None, store.round_trips);
-    for kind in ReplyKind::ALL {
+    for kind in ReplyKind::all() {
         series.counter(names::STORE_ERRORS, Some(("kind", kind.name())), store.error_replies(kind));
     }
     let mut round_trips = 0;

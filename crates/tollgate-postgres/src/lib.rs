@@ -355,11 +355,6 @@ impl Store for PostgresStore {
         Box::pin(self.database.breaker.backoff(failures))
     }
 
-    /// `None`, because the circuit breaker suppresses requests.
-    fn shard(&self) -> Option<u64> {
-        None
-    }
-
     fn circuits(&self) -> Vec<Circuit> {
         vec![self.server().circuit]
     }

@@ -343,11 +343,6 @@ impl Store for RedisStore {
         Box::pin(async move { self.server.shard(&self.key).breaker.backoff(failures).await })
     }
 
-    /// `None`, because each server or master has a circuit breaker that suppresses requests.
-    fn shard(&self) -> Option<u64> {
-        None
-    }
-
     fn circuits(&self) -> Vec<Circuit> {
         self.servers().iter().map(|server| server.breaker.circuit).collect()
     }

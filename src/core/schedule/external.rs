@@ -26,7 +26,7 @@ impl Schedule {
             return;
         }
         if let Mint::External(source) = &mut self.mint {
-            source.lose();
+            source.call_task();
             self.head = limit;
         }
     }

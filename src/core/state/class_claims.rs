@@ -156,7 +156,7 @@ impl State {
         classes.scheduler.arrive(leaf, cost, now);
         if is_idle {
             // What was planned was planned for other classes.
-            self.supply.source_mut().into_iter().for_each(|source| source.lose());
+            self.supply.source_mut().into_iter().for_each(|source| source.call_task());
         }
     }
 

@@ -47,7 +47,7 @@ impl State {
         // The requests of a source that were planned for the end of the pause are due earlier.
         if self.supply.set_gate(gate) {
             if let Some(source) = self.supply.source_mut() {
-                source.wake_task();
+                source.call_task();
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::distributed::terms::LONGEST;
 use crate::distributed::{ClassClaims, LeaseRequest};
 
 /// The claims of one class in a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Claims {
     pub(super) class: usize,
     pub(super) number: i64,
@@ -39,20 +39,15 @@ impl Claims {
         };
         let rows = if ask.classes.is_empty() { std::slice::from_ref(&all) } else { &ask.classes };
         let of = |row: &ClassClaims| Claims {
-            class: 0,
             number: exact(row.class),
             want: exact(row.want),
             first: exact(row.first).min(burst),
             lack: exact(row.lack),
             age: exact(row.age).min(LONGEST as i64),
             useful: exact(row.useful),
-            older: 0,
-            sooner: 0,
-            reach: 0,
-            within: 0,
             most: i64::MAX,
             part: 1,
-            given: 0,
+            ..Claims::default()
         };
         rows.iter().map(of).collect()
     }

@@ -112,7 +112,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
             name: self.name,
             shards: RouteShards::new(self.max_keys.unwrap_or(DEFAULT_MAX_KEYS)),
             time: Time::tokio(),
-            pauses: std::array::from_fn(|_| AtomicU64::new(0)),
             host,
             is_tidied: AtomicBool::new(false),
             tidied_at: AtomicU64::new(0),

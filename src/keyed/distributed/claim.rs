@@ -10,7 +10,6 @@ use crate::deadline::Allowed;
 use crate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreError, answered, first, random_node};
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::permit::Permit;
-use crate::sync::Ordering;
 use std::future::poll_fn;
 use std::hash::Hash;
 use std::pin::pin;
@@ -20,10 +19,6 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
-
-/// The pause after an unanswered request, in nanoseconds: meanwhile no other single-claim request goes to the same
-/// shard, unless the shard answers a request.
-const PAUSE: u64 = 100_000_000;
 
 /// A claim on `cost` tokens of a key.
 pub(super) struct KeyClaim<K> {
@@ -220,19 +215,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
 
     async fn ask_once(&self, store: &dyn Store, terms: QuotaTerms) -> StoreReply {
         let (map, want) = (&self.key.map, self.cost);
-        let pause = store.shard().map(|shard| map.pause(shard));
-        if pause.is_some_and(|pause| map.time.now() < pause.load(Ordering::Acquire)) {
-            return StoreReply::Failed;
-        }
         let mut ask = LeaseRequest { want, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
         let sent = Instant::now();
         let answer = answered(store, &mut ask).await;
         let (now, took) = (map.time.now(), sent.elapsed().as_nanos() as u64);
         match answer {
             Ok(answer) => {
-                if let Some(pause) = pause.filter(|pause| pause.load(Ordering::Relaxed) != 0) {
-                    pause.store(0, Ordering::Release);
-                }
                 store.tally().note_answer(store, &ask, &answer, sent);
                 // A cached reply is read by the terms of this limiter.
                 if answer.terms.is_none() {
@@ -244,10 +232,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
             // The key's limiter asks until a node says the period that has begun.
             Err(StoreError::OtherPeriod { .. }) => StoreReply::NotThere,
             Err(error) => {
-                if let (StoreError::Unreachable(_), Some(pause)) = (&error, pause) {
-                    pause.store(now.saturating_add(PAUSE), Ordering::Release);
-                }
-                store.tally().lose(store, &error, took);
+                store.tally().lose(store, &error, Duration::from_nanos(took));
                 match error.conflict() {
                     Some(conflict) => StoreReply::Refused(ConsumeError::QuotaConflict(conflict)),
                     None if matches!(error, StoreError::NotSent(_)) => StoreReply::NotSent,

@@ -26,9 +26,6 @@ const TIDY_INTERVAL: Duration = Duration::from_millis(500);
 /// The shortest interval, in nanoseconds, between the extra searches that run when a new key finds no place.
 const MIN_TIDY_INTERVAL: u64 = 20_000_000;
 
-/// The number of pauses that are kept; see `pauses`.
-pub(super) const PAUSES: usize = 64;
-
 /// Returns the text of a key, which names its store.
 pub(super) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
 /// Chooses the quota of a key.
@@ -43,9 +40,6 @@ pub(super) struct DistributedMap<K> {
     pub(super) name: Namer<K>,
     pub(super) shards: RouteShards<K>,
     pub(super) time: Time,
-    /// When the stores of an unreachable shard are tried again; 0 if they can be reached. Shards with numbers that
-    /// differ by a multiple of [`PAUSES`] share an element.
-    pub(super) pauses: [AtomicU64; PAUSES],
     /// The runtime on which the limiter's tasks run.
     pub(super) host: Handle,
     /// True while a task searches for limiters to forget.
@@ -84,10 +78,6 @@ impl<K> DistributedMap<K> {
         if !self.is_closed() {
             closing.await;
         }
-    }
-
-    pub(super) fn pause(&self, shard: u64) -> &AtomicU64 {
-        &self.pauses[(shard % PAUSES as u64) as usize]
     }
 
     /// The name of the quota of all keys, for a refusal.

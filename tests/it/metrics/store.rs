@@ -62,7 +62,7 @@ async fn the_figures_of_the_store_are_published_with_those_of_its_limiter() {
 #[tokio::test(start_paused = true)]
 async fn callers_that_are_refused_for_errors_of_the_server_are_in_an_outage_by_the_figures_too() {
     let refused = StoreError::Refused("it owes too much".to_owned());
-    let replies = ReplyKind::ALL.map(|kind| StoreError::Reply { kind, message: "no".to_owned() });
+    let replies = ReplyKind::all().map(|kind| StoreError::Reply { kind, message: "no".to_owned() });
     for error in replies.into_iter().chain([refused]) {
         let store = Failing::over(MemoryStore::new().outage(Outage::Fail));
         let limiter = Limiter::builder().quota(Quota::per_second(10)).distributed(store.clone()).build().unwrap();

@@ -61,20 +61,6 @@ async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_store_is_not_tried_by_every_caller() {
-    let store = store_at(millis(10)).outage(Outage::Fail);
-    store.set_reachable(false);
-    let users = node(&store, Quota::per_second(10));
-    let began = Instant::now();
-    for key in 0..10_000 {
-        assert!(matches!(users.consume(&key, 1).await, Err(ConsumeError::Unreachable)));
-    }
-    // One caller has noticed the outage, and the others use that.
-    assert_eq!(began.elapsed(), millis(20));
-    assert_eq!((users.snapshot().keys, users.snapshot().store.outages), (0, 1));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
     let store = MemoryStore::new();
     let quota = Quota::per_hour(100).burst(10);

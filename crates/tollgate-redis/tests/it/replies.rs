@@ -61,7 +61,7 @@ async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
     };
     assert_eq!(counts(&of_the_wrong_type), [2, 0, 0, 1], "the script was not loaded before");
     assert_eq!([counts(&full), counts(&forbidden), counts(&store)], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]);
-    assert_eq!(ReplyKind::ALL.map(|kind| well.snapshot().error_replies(kind)), [0; ReplyKind::ALL.len()]);
+    assert!(ReplyKind::all().iter().all(|kind| well.snapshot().error_replies(*kind) == 0));
     assert_eq!((made(&store), made(&well)), (1, 1));
     assert!(
         store.servers()[0].breaker.circuit == Circuit::Closed && store.servers()[0].breaker.opened == 0,

@@ -1,9 +1,10 @@
 //! The promised tokens as the limiter's [`Source`].
 
-use super::{Leases, RefillPlanner};
+use super::{Leases, Wait};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::{RequestTask, Source};
+use crate::distributed::RefillPlanner;
 use std::any::Any;
 use std::task::Waker;
 
@@ -26,16 +27,59 @@ impl Source for Leases {
         Box::new(self.clone())
     }
 
+    /// Mints the tokens that came by `now` and returns their number. The limit is `space`. If
+    /// the front claim was promised all it `lacks` in one piece, the limit is at least `lacks`. (Tokens that the claim
+    /// saves up in several pieces would come on top of the tokens that other nodes save up between them.) Tokens that
+    /// came before `now` and find no space are lost. Tokens that come in this very nanosecond wait until the next
+    /// one, for the next waiter in the queue, unless the front claim has no use for them.
     fn mint(&mut self, now: u64, space: u64, lacks: u64) -> u64 {
-        self.mint(now, space, lacks)
+        if now >= self.period.ends {
+            self.period.since = u64::MAX;
+        }
+        let (mut minted, mut is_lost) = (0, false);
+        loop {
+            let (end, tokens) = self.piece(0);
+            let Some(first) = self.list.front() else { break };
+            let is_own = first.own;
+            let is_whole = tokens >= lacks.saturating_sub(minted);
+            let most = if is_whole { space.max(lacks) } else { space };
+            let gone_by = if is_whole { now.checked_sub(1) } else { Some(now) };
+            let fits = self.due_by(0..end, now).min(most.saturating_sub(minted));
+            let before = gone_by.map_or(0, |then| self.due_by(0..end, then));
+            let lost = before.saturating_sub(fits);
+            minted += fits;
+            is_lost |= lost > 0 && !is_own;
+            self.take(end, now, fits + lost);
+            if fits + lost < tokens {
+                break;
+            }
+        }
+        // A waiter may have counted on them. They do not return: the store may have filled up since they came.
+        if is_lost {
+            self.call_task();
+        }
+        minted
     }
 
+    /// The instant at which `need` more tokens are minted for the front claim, for which at most `space` tokens are kept
+    /// of those that come in other pieces; `None` if fewer were promised.
     fn passes(&self, need: u64, space: u64) -> Option<u64> {
-        self.passes(need, space)
+        let (mut first, mut need, mut space, mut at) = (0, need, space, 0);
+        while first < self.list.len() {
+            let (end, tokens) = self.piece(first);
+            at = at.max(self.come_by(first..end, tokens.min(need))?);
+            if tokens >= need {
+                return Some(at);
+            }
+            let kept = tokens.min(space);
+            (first, need, space) = (end, need - kept, space - kept);
+        }
+        None
     }
 
+    /// How many of `burst` tokens may be kept unused at `now`.
     fn kept(&self, burst: u64, now: u64) -> u64 {
-        self.kept(burst, now)
+        if now < self.until { burst } else { burst.min(self.after) }
     }
 
     fn not_before(&self, tokens: u64, now: u64) -> Option<u64> {
@@ -43,12 +87,13 @@ impl Source for Leases {
         self.planner.as_ref()?.not_before(missing, now)
     }
 
+    /// The claim with this number waits since `since`.
     fn note_wait(&mut self, number: u64, since: u64) {
-        self.note_wait(number, since);
+        self.waits.push_back(Wait { number, since, until: u64::MAX });
     }
 
     fn note_deadline(&mut self, until: u64) {
-        self.note_deadline(until);
+        self.waits.back_mut().into_iter().for_each(|wait| wait.until = until);
     }
 
     fn too_late(&self, number: u64, lacks: u64) -> Option<(u64, u64)> {
@@ -61,16 +106,19 @@ impl Source for Leases {
         need <= self.pieces().next().unwrap_or(0)
     }
 
+    /// Records that `tokens` were minted and cannot be kept. A waiter may have counted on them, so the refill task has
+    /// to run.
     fn spare(&mut self, tokens: u64) {
-        self.spare(tokens);
+        if tokens > 0 {
+            self.spare += tokens;
+            self.call_task();
+        }
     }
 
+    /// Whether a refund of a grant made at this instant counts.
     fn takes_back(&self, granted_at: Option<u64>) -> bool {
-        self.takes_back(granted_at)
-    }
-
-    fn lose(&mut self) {
-        self.planner.iter_mut().for_each(|planner| planner.call());
+        let is_calendar = self.planner.as_ref().is_some_and(|planner| planner.terms().is_calendar());
+        !is_calendar || granted_at.is_some_and(|at| at >= self.period.since)
     }
 
     fn most_claimed(&self) -> u64 {
@@ -85,7 +133,7 @@ impl Source for Leases {
         self.planner.iter_mut().for_each(|planner| planner.miss(cost));
     }
 
-    fn wake_task(&mut self) {
+    fn call_task(&mut self) {
         self.planner.iter_mut().for_each(|planner| planner.call());
     }
 
