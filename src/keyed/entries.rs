@@ -3,6 +3,8 @@
 use super::map::Map;
 use super::shard::{ListedKey, Listing};
 use crate::core::classes::ROOT;
+use crate::core::rovers::Rovers;
+use crate::core::state::State;
 use std::hash::{BuildHasher, Hash};
 
 /// The state of one key, as returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
@@ -26,42 +28,43 @@ pub struct KeyedEntry<K> {
 impl<K: Hash + Eq + Clone> KeyedEntry<K> {
     /// The entries of shard `number`.
     pub(super) fn of_shard<S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<Self> {
-        let cap = map.template.cap();
-        let entry = |ListedKey { key, rates, levels, .. }: ListedKey<K>, gate| match levels {
+        let entry = |ListedKey { key, rates, levels, .. }: ListedKey<K>| match levels {
             Ok(levels) => {
-                let available = rates.available(&levels.paused_until(gate)).min(cap.unwrap_or(u64::MAX));
-                let deficiency = rates.tokens(&levels).min(0).unsigned_abs();
-                Self { key, available, deficiency, waiting_tasks: 0, in_flight: cap.map(|_| 0) }
+                let (mut state, rovers) = map.template.state(&rates, &levels);
+                Self::of(key, &mut state, &rovers, levels.at)
             }
-            Err(live) => live.look_at(|state, rovers, sample| Self {
-                key,
-                available: state.shown_available(rovers, ROOT, sample.now),
-                deficiency: state.shown_deficiency(rovers, sample.now),
-                waiting_tasks: state.queue.len(),
-                in_flight: state.in_flight(rovers).map(|(tokens, _)| tokens),
-            }),
+            Err(live) => live.look_at(|state, rovers, sample| Self::of(key, state, rovers, sample.now)),
         };
-        map.list_shard(number, |listed, gate| listed.into_iter().map(|listed| entry(listed, gate)).collect())
+        map.list_shard(number, |listed| listed.into_iter().map(entry).collect())
+    }
+
+    fn of(key: K, state: &mut State, rovers: &Rovers, now: u64) -> Self {
+        Self {
+            key,
+            available: state.shown_available(rovers, ROOT, now),
+            deficiency: state.shown_deficiency(rovers, now),
+            waiting_tasks: state.queue.len(),
+            in_flight: state.in_flight(rovers).map(|(tokens, _)| tokens),
+        }
     }
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
-    /// Passes to `read` the keys of shard `number`, and the instant until which all keys are paused. Lists some hundred
-    /// keys under each lock, so a key that comes or goes meanwhile may be listed or not. If it goes and comes again, it
-    /// may be listed twice, and the second listing is the later one.
-    pub(super) fn list_shard<R>(&self, number: usize, read: impl FnOnce(Vec<ListedKey<K>>, u64) -> R) -> R {
+    /// Passes to `read` the keys of shard `number`. Lists some hundred keys under each lock, so a key that comes or goes
+    /// meanwhile may be listed or not. If it goes and comes again, it may be listed twice, and the second listing is the
+    /// later one.
+    pub(super) fn list_shard<R>(&self, number: usize, read: impl FnOnce(Vec<ListedKey<K>>) -> R) -> R {
         let (mut listing, mut listed) = (Listing::default(), Vec::new());
         loop {
             let now = self.now();
-            let (piece, gate) =
-                self.in_shard(number, |shard, context| (shard.list(&mut listing, now, context), shard.gate(context)));
+            let piece = self.in_shard(number, |shard, context| shard.list(&mut listing, now, context));
             if listing.begins_anew {
                 listed.clear();
             }
             listed.extend(piece);
             if listing.is_complete {
                 let has_live = listed.iter().any(|listed| listed.levels.is_err());
-                let result = read(listed, gate);
+                let result = read(listed);
                 if has_live {
                     // The list held live entries, so a sweep meanwhile may have found them in use.
                     self.key_limit.idle_now(number);

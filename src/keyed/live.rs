@@ -69,9 +69,8 @@ impl LiveTemplate {
         KeyName { limiter: self.number, hash }
     }
 
-    /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota
-    /// change that `rates` include.
-    pub(super) fn live(&self, rates: &Rates, levels: &Levels, quota_version: u32, hash: u64) -> Arc<Core> {
+    /// A limiter that continues from `levels`.
+    pub(super) fn state(&self, rates: &Rates, levels: &Levels) -> (State, Rovers) {
         // Another call, with a later reading of the time, may have found that a period has begun.
         let begun = rates.iter().filter_map(|rate| Some(rate.periods.as_ref()?.begun(levels.at))).max();
         let levels = &begun.filter(|begun| *begun > levels.at).map_or(*levels, |begun| rates.advance(levels, begun));
@@ -97,7 +96,6 @@ impl LiveTemplate {
         if self.max_cost < u64::MAX {
             state.set_max_cost(self.max_cost);
         }
-        state.quota_version = quota_version;
         let gate = self.gate();
         if levels.at < gate {
             state.begin_in_common(gate);
@@ -107,6 +105,14 @@ impl LiveTemplate {
         if self.dry_run.is_on() {
             state.set_dry_run_of_all(&rovers, true);
         }
+        (state, rovers)
+    }
+
+    /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota
+    /// change that `rates` include.
+    pub(super) fn live(&self, rates: &Rates, levels: &Levels, quota_version: u32, hash: u64) -> Arc<Core> {
+        let (mut state, rovers) = self.state(rates, levels);
+        state.quota_version = quota_version;
         Arc::new_cyclic(|weak| {
             let observers = self.observers.clone();
             let core = Core::new(rovers, state, self.time.clone(), false, observers, weak.clone());

@@ -14,14 +14,12 @@
 mod changes;
 mod taking;
 
-pub(super) use taking::most_claimable;
-
 use super::driver_pool::{DriverPool, EntryOwner};
 use super::key_limit::KeyLimit;
 use super::live::LiveTemplate;
 use super::quotas::Quotas;
 use super::rate::Left;
-use super::rates::{Levels, Rates};
+use super::rates::Rates;
 use super::shard::{DeferredDrops, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::SpaceSaving;
 use super::{Hashed, ToKey};
@@ -36,7 +34,6 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The number of slots after which a new key stops looking for a full one, beside the slots of the last shard it
 /// visits: about as many as one shard has in a map of a million keys without a bound.
@@ -195,6 +192,34 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         })
     }
 
+    /// Calls `act` on the live entry of `key`, which is created for it and retired at once if it is not needed. A key that
+    /// is not in memory is skipped, unless it has to be stored.
+    pub(super) fn at_live(&self, key: &(impl ToKey<K> + ?Sized), is_stored: bool, act: impl FnOnce(&Core)) {
+        let key = self.hashed(key);
+        let live = self.enter(key, is_stored, |shard, request, context| {
+            if shard.is_closed() || !is_stored && shard.index(request).is_none() {
+                return Ok(());
+            }
+            Err(Stop::Live(shard.live(request, context)?))
+        });
+        if let Ok(Err(live)) = live {
+            act(&live);
+            let address = Arc::as_ptr(&live);
+            self.let_go(key.hash, live);
+            // Without a reading of the clock, which may panic: `act` is done.
+            self.retire(key.hash, address, 0);
+        }
+    }
+
+    /// Retires the live entry at this address if it is not needed any more. Returns true if it is not in the map any
+    /// more.
+    fn retire(&self, hash: u64, live: *const Core, now: u64) -> bool {
+        let retire = || self.in_shard(self.shard_of(hash), |shard, context| shard.retire(hash, live, now, context));
+        // `Hash` of a key may panic when the shard catches up. The panic must not end the driver, which tries again
+        // later.
+        catch_unwind(AssertUnwindSafe(retire)).unwrap_or(false)
+    }
+
     /// Calls `act` in the shard of `key`, and again after asking for a quota or making space. The inner error is the
     /// live entry of the key, if it has one; the outer error is that of [`act`](Self::act).
     fn enter<Q: ToKey<K> + ?Sized, R>(
@@ -275,10 +300,7 @@ where
     S: BuildHasher + Send + Sync,
 {
     fn retire(&self, live: *const Core, hash: u64, now: u64) -> bool {
-        let retire = || self.in_shard(self.shard_of(hash), |shard, context| shard.retire(hash, live, now, context));
-        // `Hash` of a key may panic when the shard catches up. The panic must not end the driver, which tries again
-        // later.
-        catch_unwind(AssertUnwindSafe(retire)).unwrap_or(false)
+        Map::retire(self, hash, live, now)
     }
 
     fn live_entries(&self) -> Vec<Arc<Core>> {
@@ -306,11 +328,6 @@ impl<K, S> Drop for Map<K, S> {
     fn drop(&mut self) {
         self.pool.close();
     }
-}
-
-/// The time until `at`. If the tokens are there already, the wait is zero, even if the clock has stepped back.
-pub(super) fn wait(at: u64, levels: &Levels, now: u64) -> Duration {
-    Duration::from_nanos(if at <= levels.at { 0 } else { at.saturating_sub(now) })
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

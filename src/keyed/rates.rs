@@ -117,12 +117,6 @@ impl Rates {
         self.iter().map(Rate::burst).fold(u64::MAX, u64::min)
     }
 
-    /// The quota with that burst.
-    pub(super) fn smallest(&self) -> Bound {
-        let smallest = self.iter().enumerate().min_by_key(|(_, rate)| rate.burst());
-        Bound::Quota(smallest.map_or(0, |(index, _)| index))
-    }
-
     /// The levels that `units` computes for each quota, as of `at`.
     pub(super) fn levels(&self, at: u64, mut units: impl FnMut(usize, &Rate) -> i128) -> Levels {
         let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };
@@ -152,12 +146,6 @@ impl Rates {
         Levels { gate: levels.gate, ..self.levels(now, |index, rate| rate.advance(levels.level(index), now)) }
     }
 
-    /// The instant at which all levels reach `tokens` and the key is not paused, if the bursts are ignored; `None` if
-    /// that is after the end of time.
-    pub(super) fn reached(&self, levels: &Levels, tokens: u64) -> Option<u64> {
-        self.obstacle(levels, tokens).0
-    }
-
     /// The instant at which the key [is full](Self::is_full), if no call takes tokens meanwhile. If only a fraction of
     /// a token above the burst keeps it from being full, that is the next instant.
     pub(super) fn full_at(&self, levels: &Levels) -> u64 {
@@ -185,8 +173,9 @@ impl Rates {
         (MAX_SPAN + self.tokens(levels)).max(0) as u64
     }
 
-    /// The instant of [`reached`](Self::reached), and the bound that keeps a call from `cost` tokens until then: the
-    /// same bound as that of a queue.
+    /// The instant at which all levels reach `cost` tokens and the key is not paused, if the bursts are ignored, and the
+    /// bound that keeps a call from these tokens until then: the same bound as that of a queue. No instant if that is
+    /// after the end of time.
     pub(super) fn obstacle(&self, levels: &Levels, cost: u64) -> (Option<u64>, Bound) {
         let mut longest = (levels.at, Bound::Pause);
         for (index, rate) in self.iter().enumerate() {
@@ -228,17 +217,9 @@ impl Rates {
     /// the period that goes on.
     pub(super) fn refund(&self, levels: &mut Levels, tokens: u64, granted_at: Option<u64>) {
         let now = levels.at;
-        self.add(levels, tokens, |rate| {
+        let takes = |rate: &Rate| {
             rate.periods.as_ref().is_none_or(|periods| granted_at.is_some_and(|at| at >= periods.begun(now)))
-        });
-    }
-
-    /// Adds `tokens` to each level, up to its burst.
-    pub(super) fn replenish(&self, levels: &mut Levels, tokens: u64) {
-        self.add(levels, tokens, |_| true);
-    }
-
-    fn add(&self, levels: &mut Levels, tokens: u64, takes: impl Fn(&Rate) -> bool) {
+        };
         for (rate, units) in self.iter().zip(&mut levels.units).filter(|(rate, _)| takes(rate)) {
             let space = (rate.burst() as i64).wrapping_sub(rate.tokens(*units)).max(0) as u64;
             *units = rate.clip(*units + rate.units(tokens.min(space)));

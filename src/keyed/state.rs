@@ -165,10 +165,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
                 quotas.len() - 1
             })
         };
-        let (mut keys, mut gate) = (Vec::new(), 0);
+        let mut keys = Vec::new();
         for number in 0..map.shards.len() {
-            map.list_shard(number, |listed, own_gate| {
-                gate = gate.max(own_gate);
+            map.list_shard(number, |listed| {
                 keys.extend(listed.into_iter().map(|ListedKey { key, rates, levels, pinned }| {
                     let levels = levels.unwrap_or_else(|core| live::saved(&core, &rates));
                     (key, rates, levels, pinned)
@@ -192,7 +191,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         let keys = keys.into_iter().filter_map(key).collect();
         let periods = calendar_quotas(&quotas).filter_map(|quota| map.template.calendars.periods(quota));
         let next_periods = periods.map(|periods| periods.next_on_wall(at)).collect();
-        let form = Form { saved_at, at, quotas, next_periods, paused_for: gate.saturating_sub(at), keys };
+        let paused_for = map.template.gate().saturating_sub(at);
+        let form = Form { saved_at, at, quotas, next_periods, paused_for, keys };
         KeyedState { form: Versioned(Ok(form)), converts: false }
     }
 }

@@ -123,7 +123,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
             return;
         }
         for number in 0..map.shards.len() {
-            map.list_shard(number, |listed, _| {
+            map.list_shard(number, |listed| {
                 let keys = listed.into_iter().filter(|listed| !listed.pinned).map(|listed| listed.key);
                 keys.for_each(|key| _ = map.assign(&key, &Assigned::AsNewUnlessOwn));
             });

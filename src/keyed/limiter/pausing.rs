@@ -35,10 +35,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn pause_for(&self, key: &(impl ToKey<K> + ?Sized), duration: Duration) {
-        let (map, nanos) = (&self.map, whole_nanos(duration));
-        let (key, now) = (map.hashed(key), map.now());
-        let on_live = |live: &Core| live.with(|state, rovers, _| state.pause_for(rovers, now, nanos));
-        _ = map.act(key, true, on_live, |shard, request, context| shard.pause_key(request, nanos, context));
+        let nanos = whole_nanos(duration);
+        let pause = |live: &Core| live.with(|state, rovers, sample| state.pause_for(rovers, sample.now, nanos));
+        if nanos > 0 {
+            self.map.at_live(key, true, pause);
+        }
     }
 
     /// Pauses a key until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the past does
@@ -68,10 +69,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn resume(&self, key: &(impl ToKey<K> + ?Sized)) {
-        let on_live = |live: &Core| live.with(|state, rovers, _| state.end_pause(rovers));
-        _ = self
-            .map
-            .act(self.map.hashed(key), true, on_live, |shard, request, context| shard.resume_key(request, context));
+        self.map.at_live(key, false, |live| live.with(|state, rovers, _| state.end_pause(rovers)));
     }
 
     /// Pauses all keys for `duration` from now: those in memory, and those that come later. See
@@ -172,10 +170,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Adds `tokens` to each quota of the key by hand, up to the bursts, and serves the key's queue; see
     /// [`Limiter::replenish`](crate::Limiter::replenish).
     pub fn replenish(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) {
-        let on_live = |live: &Core| live.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
-        _ = self.map.act(self.map.hashed(key), true, on_live, |shard, request, context| {
-            shard.at_levels(request, context, |rates, levels| rates.replenish(levels, tokens))
-        });
+        self.map.at_live(key, false, |live| live.with_batch(|state, rovers, _| state.replenish(rovers, tokens)));
     }
 
     /// Returns true once [`close`](Self::close) was called.

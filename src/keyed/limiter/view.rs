@@ -4,9 +4,8 @@ use super::KeyedLimiter;
 use crate::core::Core;
 use crate::core::classes::ROOT;
 use crate::core::parent::Parent;
-use crate::keyed::map::{most_claimable, wait};
-use crate::keyed::rate::{Level, Rate};
-use crate::keyed::rates::{Levels, Rates};
+use crate::core::rovers::Rovers;
+use crate::core::state::State;
 use crate::keyed::{KeyedEntry, KeyedSnapshot, KeyedTop, Quotas, ToKey};
 use crate::snapshot::{QuotaSnapshot, Snapshot};
 use std::hash::{BuildHasher, Hash};
@@ -25,7 +24,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
-        self.own_available(key).min(self.map.parent.as_ref().map_or(u64::MAX, Parent::available))
+        let own = self.look(key, 0, |state, rovers, now| state.shown_available(rovers, ROOT, now));
+        own.min(self.map.parent.as_ref().map_or(u64::MAX, Parent::available))
     }
 
     /// Returns the quotas of the key.
@@ -63,9 +63,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn quota_snapshots(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
-        let at_live =
-            |live: &Core| live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas);
-        self.look(key, quota_snapshots, at_live, None)
+        self.look(key, 0, |state, rovers, now| Snapshot::of(state, rovers, now).quotas)
     }
 
     /// Returns the state of each quota of the key for a response to its caller, with one look at the limiter where that
@@ -87,32 +85,16 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn reported_quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
-        let at_levels = |rates: &Rates, levels: &Levels, now: u64| {
-            let mut quotas = quota_snapshots(rates, levels, now);
-            // Without a pause, and unless the clock has stepped back, this is what the snapshot says.
+        self.look(key, 1, |state, rovers, now| {
+            let mut quotas = Snapshot::of(state, rovers, now).quotas;
             if let [only] = &mut quotas[..] {
-                if levels.is_paused() || levels.at > now {
-                    only.available = rates.available(levels);
-                    let one_more = rates.reached(levels, only.available.saturating_add(1));
-                    only.more_in = one_more.map(|at| wait(at, levels, now));
+                if state.closed || state.cap.is_some() || state.supply.is_paused() || !state.queue.is_empty() {
+                    only.available = state.shown_available(rovers, ROOT, now);
+                    only.more_in = state.shown_estimate(rovers, only.available.saturating_add(1), now);
                 }
             }
-            (quotas, self.map.template.cap.is_none())
-        };
-        let at_live =
-            |live: &Core| (live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas), false);
-        let (mut quotas, is_all) = self.look(key, at_levels, at_live, Some((Vec::new(), false)));
-        if quotas.is_empty() {
-            // The limiter is closed.
-            quotas = self.quota_snapshots(key);
-        }
-        if let [only] = &mut quotas[..] {
-            if !is_all {
-                only.available = self.own_available(key);
-                only.more_in = self.own_estimate(key, only.available.saturating_add(1));
-            }
-        }
-        quotas
+            quotas
+        })
     }
 
     /// Returns an address that only this limiter and its clones have.
@@ -124,20 +106,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Returns by how many tokens the claims on the key exceed its tokens; see
     /// [`Limiter::deficiency`](crate::Limiter::deficiency).
     pub fn deficiency(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
-        let at_levels = |rates: &Rates, levels: &Levels, _| rates.tokens(levels).min(0).unsigned_abs();
-        self.look(
-            key,
-            at_levels,
-            |live| live.look_at(|state, rovers, sample| state.shown_deficiency(rovers, sample.now)),
-            None,
-        )
+        self.look(key, 0, |state, rovers, now| state.shown_deficiency(rovers, now))
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` on the key would wait if it were called now; see
     /// [`Limiter::estimate`](crate::Limiter::estimate). With a [parent limiter](crate::KeyedBuilder::parent), `None`
     /// while the key has waiters.
     pub fn estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
-        let own = self.own_estimate(key, cost)?;
+        let own = self.look(key, cost, |state, rovers, now| state.shown_estimate(rovers, cost, now))?;
         self.map.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
     }
 
@@ -216,77 +192,25 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         (0..self.map.shards.len()).flat_map(|number| KeyedEntry::of_shard(&self.map, number))
     }
 
-    /// Reads levels or a live entry. A closed limiter returns `closed` instead, if that is set. The levels of a new key
-    /// are full, and are not stored.
+    /// Reads the limiter that the key is, for a claim of `cost` if an estimate is made. The levels of a new key are full,
+    /// and are not stored.
     fn look<R: Default>(
         &self,
         key: &(impl ToKey<K> + ?Sized),
-        at_levels: impl Fn(&Rates, &Levels, u64) -> R,
-        at_live: impl Fn(&Core) -> R,
-        closed: Option<R>,
+        cost: u64,
+        read: impl Fn(&mut State, &Rovers, u64) -> R,
     ) -> R {
-        match self.map.act(
-            self.map.hashed(key),
-            false,
-            |live| (at_live(live), false),
-            |shard, request, context| {
-                let levels =
-                    shard.at_levels(request, context, |rates, levels| at_levels(rates, levels, request.now))?;
-                Ok((levels, shard.is_closed()))
-            },
-        ) {
-            Ok((levels, is_closed)) => closed.filter(|_| is_closed).unwrap_or(levels),
-            // A read stores no key, so a full map does not matter: the quotas of the key are bad, and it is granted nothing.
-            Err(_) => R::default(),
-        }
-    }
-
-    /// What the key could get without the parent.
-    fn own_available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
-        let cap = self.map.template.cap().unwrap_or(u64::MAX);
-        let at_levels = |rates: &Rates, levels: &Levels, _| rates.available(levels).min(cap);
         let at_live =
-            |live: &Core| live.look_at(|state, rovers, sample| state.shown_available(rovers, ROOT, sample.now));
-        self.look(key, at_levels, at_live, Some(0))
-    }
-
-    /// How long a claim would wait without the parent.
-    fn own_estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
-        let cap = self.map.template.cap().unwrap_or(u64::MAX).min(self.map.template.max_cost);
-        let at_levels = |rates: &Rates, levels: &Levels, now| {
-            if cost > most_claimable(rates, levels).min(cap) {
-                return None;
-            }
-            if cost == 0 {
-                return Some(Duration::ZERO);
-            }
-            rates.reached(levels, cost).map(|at| wait(at, levels, now))
-        };
-        let at_live = |live: &Core| {
-            live.look_ahead(live.sample(), cost, |state, rovers, sample| state.shown_estimate(rovers, cost, sample.now))
-        };
-        self.look(key, at_levels, at_live, Some(None))
-    }
-}
-
-fn quota_snapshots(rates: &Rates, levels: &Levels, now: u64) -> Vec<QuotaSnapshot> {
-    let each = rates.iter().zip(rates.quotas.named()).enumerate();
-    each.map(|(index, (rate, (name, _)))| quota_snapshot(name.clone(), rate, levels.level(index), now)).collect()
-}
-
-fn quota_snapshot(name: Option<Arc<str>>, rate: &Rate, level: Level, now: u64) -> QuotaSnapshot {
-    let tokens = rate.tokens(level.units);
-    let available = tokens.max(0) as u64;
-    let more_in =
-        rate.reached(level, available.saturating_add(1)).map(|at| Duration::from_nanos(at.saturating_sub(now)));
-    QuotaSnapshot {
-        name,
-        quota: rate.quota,
-        head: tokens as u64,
-        level: tokens,
-        available,
-        more_in,
-        dry_run: false,
-        would_refuse: 0,
+            |live: &Core| live.look_ahead(live.sample(), cost, |state, rovers, sample| read(state, rovers, sample.now));
+        let result = self.map.act(self.map.hashed(key), false, at_live, |shard, request, context| {
+            let (template, is_closed) = (context.template, shard.is_closed());
+            shard.at_levels(request, context, |rates, levels| {
+                let (mut state, rovers) = template.state(rates, levels);
+                state.closed = is_closed;
+                read(&mut state, &rovers, request.now)
+            })
+        });
+        // A read stores no key, so a full map does not matter: the quotas of the key are bad, and it is granted nothing.
+        result.unwrap_or_default()
     }
 }

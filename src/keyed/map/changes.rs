@@ -53,7 +53,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         )?;
         if let Some((live, rates, quota_version)) = stale {
             live::set_quotas(&live, &rates, quota_version);
+            let address = Arc::as_ptr(&live);
             self.let_go(key.hash, live);
+            self.retire(key.hash, address, 0);
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
-use super::{Arrival, Map, Taken, wait};
+use super::{Arrival, Map, Taken};
 use crate::core::Core;
+use crate::core::classes::ROOT;
 use crate::core::parent::Parent;
-use crate::core::state::{MAX_COST, Sample};
+use crate::core::rovers::Rovers;
+use crate::core::state::{MAX_COST, Sample, State};
 use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::rate::Left;
 use crate::keyed::rates::{Levels, Packed, Rates};
@@ -171,10 +173,13 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
 
     #[inline(never)]
     fn try_acquire_slowly(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64) -> Result<Taken, TryAcquireError> {
-        let max_cost = self.template.max_cost;
-        let take = |rates: &Rates, levels: &mut Levels, now| try_take(rates, levels, cost, max_cost, now);
+        let refuse = |state: &mut State, rovers: &Rovers, now| match state.refuse(rovers, ROOT, cost, now) {
+            // Only a live entry counts windows.
+            TryAcquireError::Denied(_) if state.has_sliding() => None,
+            error => Some(error),
+        };
         loop {
-            let remaining = match self.decide(key, cost, false, TryAcquireError::Closed, take) {
+            let remaining = match self.decide(key, cost, false, TryAcquireError::Closed, refuse) {
                 Ok(Ok(Answer::Taken(left))) => return Ok(Taken { left, live: None }),
                 Ok(Ok(Answer::NotInParent(remaining))) => remaining,
                 Ok(Ok(Answer::Refused(error))) => {
@@ -193,42 +198,52 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
     }
 
-    /// Decides a claim by the levels of the key, or leaves it to a live entry, which is created if there is none: if
-    /// `by_levels` returns `None`, in dry run, and with a cap or a parent that may let the claim wait.
+    /// Decides a claim by the levels of the key, or leaves it to a live entry, which is created if there is none: with a
+    /// cap or a sliding quota, in dry run, and if the claim may wait and `refuse` finds nothing against it.
     fn decide<E: Copy>(
         &self,
         key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
         may_wait: bool,
         closed: E,
-        by_levels: impl Fn(&Rates, &mut Levels, u64) -> Option<Answer<E>>,
+        refuse: impl Fn(&mut State, &Rovers, u64) -> Option<E>,
     ) -> Result<Result<Answer<E>, Arc<Core>>, ConfigError> {
-        let parent = self.parent();
-        let (is_dry_run, has_classes) = (self.template.dry_run.is_on(), parent.has_classes());
+        let (parent, template) = (self.parent(), &self.template);
+        let (is_dry_run, has_classes) = (template.dry_run.is_on(), parent.has_classes());
+        let most = template.max_cost.min(if may_wait { MAX_COST } else { u64::MAX });
         self.enter(key, false, |shard, request, context| {
             if shard.is_closed() {
                 return Ok(Answer::Refused(closed));
             }
             // Only a live entry counts tokens in flight.
-            if self.template.cap.is_none() {
-                let act = |rates: &Rates, levels: &mut Levels| by_levels(rates, levels, request.now);
-                let answer = shard.at_levels_if(request, context, act, |answer| match answer {
-                    Some(Answer::Taken(left)) if !parent.admits(cost) => {
-                        Err(Some(Answer::NotInParent(left.tokens() + cost)))
+            if template.cap.is_none() {
+                let by_levels = |rates: &Rates, levels: &mut Levels| {
+                    if cost <= most && rates.sliding.is_none() {
+                        if let Some(remaining) = rates.take(levels, cost) {
+                            return Some(Answer::Taken(rates.left(remaining, levels.at)));
+                        }
                     }
-                    answer => Ok(answer),
-                })?;
-                if let Some(Answer::Taken(_)) = answer {
-                    shard.count_granted(cost);
-                    context.deferred.keys.extend(shard.rank_grant(key, cost, request.now));
-                }
-                match answer {
-                    None => {}
-                    // The live entry simulates the calls that the key's levels refuse.
-                    Some(Answer::Refused(_)) if is_dry_run => {}
+                    if is_dry_run {
+                        // The live entry simulates the calls that the key's levels refuse.
+                        return None;
+                    }
+                    let (mut state, rovers) = template.state(rates, levels);
+                    refuse(&mut state, &rovers, request.now).map(Answer::Refused)
+                };
+                let admits =
+                    |answer: &Option<Answer<E>>| !matches!(answer, Some(Answer::Taken(_))) || parent.admits(cost);
+                match shard.at_levels_if(request, context, by_levels, admits)? {
+                    (Some(Answer::Taken(left)), true) => {
+                        shard.count_granted(cost);
+                        context.deferred.keys.extend(shard.rank_grant(key, cost, request.now));
+                        return Ok(Answer::Taken(left));
+                    }
                     // The live entry sees both the key and the parent, where the key may have a class.
-                    Some(Answer::NotInParent(_)) if may_wait || has_classes => {}
-                    Some(answer) => return Ok(answer),
+                    (Some(Answer::Taken(left)), false) if !may_wait && !has_classes => {
+                        return Ok(Answer::NotInParent(left.tokens() + cost));
+                    }
+                    (Some(Answer::Refused(error)), _) => return Ok(Answer::Refused(error)),
+                    _ => {}
                 }
             }
             let live = shard.live(request, context)?;
@@ -268,8 +283,21 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if let Some(live) = live {
             return Ok(self.wait_in(live, key));
         }
-        let begin = |rates: &Rates, levels: &mut Levels, now| self.begin(rates, levels, cost, allowed, now);
-        let error = match self.decide(key, cost, true, ConsumeError::Closed, begin) {
+        // The checks in the order in which a queue makes them.
+        let check = |state: &mut State, rovers: &Rovers, now| {
+            state.check_claim(rovers, cost)?;
+            match allowed {
+                // Only a live entry counts windows.
+                _ if state.has_sliding() => Ok(()),
+                Some(allowed) => {
+                    state.check_queue(true)?;
+                    state.check_in_time(rovers, ROOT, cost, now, allowed)
+                }
+                None => state.check_queue(true),
+            }
+        };
+        let refuse = |state: &mut State, rovers: &Rovers, now| check(state, rovers, now).err();
+        let error = match self.decide(key, cost, true, ConsumeError::Closed, refuse) {
             Ok(Ok(Answer::Taken(left))) => return Ok(Arrival::Taken(Taken { left, live: None })),
             Ok(Ok(Answer::NotInParent(_))) => unreachable!("a caller that has to wait gets a live entry"),
             Ok(Err(live)) => return Ok(self.wait_in(live, key)),
@@ -290,44 +318,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
         self.pool.notify_live(&live);
         Arrival::Wait(live)
-    }
-
-    /// Decides a claim on a key without waiters, with the checks in the order in which a queue makes them.
-    fn begin(
-        &self,
-        rates: &Rates,
-        levels: &mut Levels,
-        cost: u64,
-        allowed: Option<u64>,
-        now: u64,
-    ) -> Option<Answer<ConsumeError>> {
-        let most = most_claimable(rates, levels).min(self.template.max_cost);
-        if cost > most {
-            let sliding = rates.sliding.filter(|(amount, _)| *amount <= most).map(|(_, index)| Bound::Quota(index));
-            let by = if self.template.max_cost <= most { Some(Bound::MaxCost) } else { sliding };
-            let quota_name = by.and_then(|by| by.name(&rates.names).text());
-            return Some(Answer::Refused(ConsumeError::TooLarge { cost, most, by, quota_name }));
-        }
-        if rates.sliding.is_some() {
-            // Only a live entry counts windows.
-            return None;
-        }
-        if let Some(remaining) = rates.take(levels, cost) {
-            return Some(Answer::Taken(rates.left(remaining, levels.at)));
-        }
-        if self.template.max_waiting == 0 {
-            return Some(Answer::Refused(ConsumeError::QueueFull { waiting: 0 }));
-        }
-        if let Some(allowed) = allowed {
-            // The quotas of a key are refilled by time, so a wait that is not known ends after the end of time.
-            let (at, by) = rates.obstacle(levels, cost);
-            let (estimate, allowed) = (wait(at.unwrap_or(u64::MAX), levels, now), Duration::from_nanos(allowed));
-            if estimate > allowed {
-                let quota_name = by.name(&rates.names).text();
-                return Some(Answer::Refused(ConsumeError::TooLate { estimate, allowed, by, quota_name }));
-            }
-        }
-        None
     }
 
     /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight.
@@ -360,30 +350,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 }
 
-/// The largest cost that one claim on a key with these levels can have.
-pub(in crate::keyed) fn most_claimable(rates: &Rates, levels: &Levels) -> u64 {
-    MAX_COST.min(rates.space(levels)).min(rates.sliding.map_or(u64::MAX, |(amount, _)| amount))
-}
-
-fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, max_cost: u64, now: u64) -> Option<Answer<TryAcquireError>> {
-    let most = rates.burst().min(max_cost);
-    if cost > most {
-        let by = if max_cost <= most { Bound::MaxCost } else { rates.smallest() };
-        let quota_name = by.name(&rates.names).text();
-        return Some(Answer::Refused(TryAcquireError::TooLarge { cost, most, by, quota_name }));
-    }
-    if rates.sliding.is_some() {
-        return None;
-    }
-    if let Some(remaining) = rates.take(levels, cost) {
-        return Some(Answer::Taken(rates.left(remaining, levels.at)));
-    }
-    Some(Answer::Refused(deny(rates, levels, cost, now).into()))
-}
-
 /// Denies `cost` tokens, which these levels do not have.
 fn deny(rates: &Rates, levels: &Levels, cost: u64, now: u64) -> Denied {
     let (at, by) = rates.obstacle(levels, cost);
-    let (retry_after, name) = (at.map(|at| wait(at, levels, now)), by.name(&rates.names));
+    // If the tokens are there already, the wait is zero, even if the clock has stepped back.
+    let wait = |at: u64| Duration::from_nanos(if at <= levels.at { 0 } else { at.saturating_sub(now) });
+    let (retry_after, name) = (at.map(wait), by.name(&rates.names));
     Denied { retry_after, remaining: rates.available(levels), by, name }
 }

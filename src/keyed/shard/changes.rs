@@ -58,33 +58,17 @@ impl<K: Clone + Eq> Shard<K> {
                 (Arc::clone(rates), false)
             }
         };
-        self.rare_fields().quota_version += 1;
-        // After the sweep that `advance_to` may have made, because that sweep does not know of the change.
-        context.key_limit.idle_now(context.number);
-        let (index, old, levels) = match self.look_up(request) {
-            Err(Stop::Live(live)) => {
-                self.expect_windows(rates.sliding.is_some(), context);
-                if let Some(own) = self.index(request).and_then(|index| self.slots.own_mut(index)) {
-                    (own.rates, own.pinned) = (Arc::clone(&rates), pinned);
-                }
-                return Ok(Some((live, rates, self.quota_version())));
-            }
-            found => found?,
-        };
         // A key that is not stored has the quotas of a new key.
-        if index.is_none() && !pinned {
+        if self.index(request).is_none() && !pinned {
             return Ok(None);
         }
-        let key = if index.is_none() { Some(self.take_place(request, context)?) } else { None };
-        // A sweep may have advanced the shard: until then the old quotas held.
-        let levels = rates.adopt(&old, &old.advance(&levels, self.synced));
-        let slot = self.slot_of(&rates, &levels, pinned);
-        match (index, key) {
-            (Some(index), _) => self.slots.set(index, slot),
-            (None, Some(key)) => self.slots.insert(request.key.hash, key, slot),
-            (None, None) => {}
+        let live = self.live(request, context)?;
+        self.rare_fields().quota_version += 1;
+        self.expect_windows(rates.sliding.is_some(), context);
+        if let Some(own) = self.index(request).and_then(|index| self.slots.own_mut(index)) {
+            (own.rates, own.pinned) = (Arc::clone(&rates), pinned);
         }
-        Ok(None)
+        Ok(Some((live, rates, self.quota_version())))
     }
 }
 

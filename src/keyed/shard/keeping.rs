@@ -13,10 +13,13 @@ impl<K: Clone + Eq> Shard<K> {
         context: &mut ShardContext<'_, K>,
     ) -> Result<Arc<Core>, Stop> {
         self.advance_to(request.now, context);
-        let (index, rates, levels) = match self.look_up(request) {
-            Err(Stop::Live(live)) => return Ok(live),
-            found => found?,
+        let index = self.index(request);
+        let (rates, levels) = match index.map(|index| self.levels_of(index)) {
+            Some(Err(live)) => return Ok(live),
+            Some(Ok(found)) => found,
+            None => self.full(request, self.synced)?,
         };
+        let rates = Arc::clone(rates);
         let key = if index.is_none() { Some(self.take_place(request, context)?) } else { None };
         // A sweep may have advanced the shard.
         let levels = rates.advance(&levels, self.synced);
@@ -34,21 +37,8 @@ impl<K: Clone + Eq> Shard<K> {
         Ok(live)
     }
 
-    pub(super) fn index(&self, request: &EntryRequest<'_, impl ToKey<K> + ?Sized>) -> Option<EntryIndex> {
+    pub(in crate::keyed) fn index(&self, request: &EntryRequest<'_, impl ToKey<K> + ?Sized>) -> Option<EntryIndex> {
         self.slots.index_of(request.key)
-    }
-
-    /// Finds the key, its quotas and its levels at the shard's time. A key that is not stored is full.
-    pub(super) fn look_up(
-        &self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-    ) -> Result<(Option<EntryIndex>, Arc<Rates>, Levels), Stop> {
-        let index = self.index(request);
-        let (rates, levels) = match index {
-            Some(index) => self.levels_of(index).map_err(Stop::Live)?,
-            None => self.full(request, self.synced)?,
-        };
-        Ok((index, Arc::clone(rates), levels))
     }
 
     /// The quotas and the levels of a new key.
@@ -78,22 +68,6 @@ impl<K: Clone + Eq> Shard<K> {
             self.slots.make_space(context.hash_of);
         }
         request.take_place(context)
-    }
-
-    /// Stores a new key that has taken its place, with these levels of the present or of an earlier instant.
-    pub(super) fn keep(
-        &mut self,
-        (key, hash): (K, u64),
-        rates: &Arc<Rates>,
-        levels: &Levels,
-        pinned: bool,
-        context: &ShardContext<'_, K>,
-    ) {
-        // A sweep may have advanced the shard, and packed levels can be read from then on only.
-        let levels = rates.advance(levels, self.synced);
-        context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
-        let slot = self.slot_of(rates, &levels, pinned);
-        self.slots.insert(hash, key, slot);
     }
 }
 

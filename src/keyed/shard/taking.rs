@@ -137,58 +137,50 @@ impl<K: Clone + Eq> Shard<K> {
         context: &mut ShardContext<'_, K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,
     ) -> Result<R, Stop> {
-        self.at_levels_if(request, context, act, Ok)
+        self.at_levels_if(request, context, act, |_| true).map(|(result, _)| result)
     }
 
-    /// Like [`at_levels`](Self::at_levels), but stores the levels only if `confirm` agrees. `confirm` is called last,
-    /// when nothing is left that could fail; its `Err` leaves everything as it was.
+    /// Like [`at_levels`](Self::at_levels), but stores the levels only if `confirm` agrees, and returns whether it did.
+    /// `confirm` is called last, when nothing is left that could fail.
     pub(in crate::keyed) fn at_levels_if<R>(
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &mut ShardContext<'_, K>,
         act: impl FnOnce(&Rates, &mut Levels) -> R,
-        confirm: impl FnOnce(R) -> Result<R, R>,
-    ) -> Result<R, Stop> {
+        confirm: impl FnOnce(&R) -> bool,
+    ) -> Result<(R, bool), Stop> {
         let now = self.advance_to(request.now, context);
         let gate = self.gate(context);
-        if let Some(index) = self.index(request) {
-            let (rates, before) = self.levels_of(index).map_err(Stop::Live)?;
-            let mut levels = before.paused_until(gate);
-            let result = match confirm(act(rates, &mut levels)) {
-                Ok(result) => result,
-                Err(refusal) => return Ok(refusal),
-            };
-            levels.gate = before.gate;
+        let index = self.index(request);
+        let (rates, before) = match index {
+            Some(index) => self.levels_of(index).map_err(Stop::Live)?,
+            None => self.full(request, now)?,
+        };
+        let mut levels = before.paused_until(gate);
+        let result = act(rates, &mut levels);
+        levels.gate = before.gate;
+        if index.is_none() && !rates.is_full(&levels) && rates.kind != Kind::NoQuota {
+            let rates = Arc::clone(rates);
+            let key = self.take_place(request, context)?;
+            let is_confirmed = confirm(&result);
+            if is_confirmed {
+                // A sweep may have advanced the shard, and packed levels can be read from then on only.
+                let levels = rates.advance(&levels, self.synced);
+                context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
+                self.slots.insert(request.key.hash, key, self.slot_of(&rates, &levels, false));
+            } else {
+                context.key_limit.give_back(1);
+                context.deferred.keys.push(key);
+            }
+            return Ok((result, is_confirmed));
+        }
+        let is_confirmed = confirm(&result);
+        if let Some(index) = index.filter(|_| is_confirmed && levels != before) {
             if levels.is_raised_from(&before) {
                 context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
             }
-            if levels != before {
-                self.put(index, &levels);
-            }
-            return Ok(result);
+            self.put(index, &levels);
         }
-        let (rates, mut levels) = self.full(request, now)?;
-        levels.gate = gate;
-        let result = act(rates, &mut levels);
-        levels.gate = 0;
-        if rates.is_full(&levels) {
-            return Ok(result);
-        }
-        if rates.kind == Kind::NoQuota {
-            return Ok(confirm(result).unwrap_or_else(|refusal| refusal));
-        }
-        let rates = Arc::clone(rates);
-        let key = self.take_place(request, context)?;
-        match confirm(result) {
-            Ok(result) => {
-                self.keep((key, request.key.hash), &rates, &levels, false, context);
-                Ok(result)
-            }
-            Err(refusal) => {
-                context.key_limit.give_back(1);
-                context.deferred.keys.push(key);
-                Ok(refusal)
-            }
-        }
+        Ok((result, is_confirmed))
     }
 }
