@@ -14,43 +14,58 @@ use crate::deadline::{Allowed, Deadline};
 use crate::error::ConsumeError;
 use crate::observe::WaitRecord;
 use crate::permit::Permit;
-use pin_project::{pin_project, pinned_drop};
+use pin_project_lite::pin_project;
 use std::ops::{ControlFlow, Deref};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-/// A claim on `cost` tokens that becomes a permit.
-#[pin_project(PinnedDrop)]
-#[derive(Debug)]
-pub(crate) struct Claim<P: Deref<Target: ClaimScope>> {
-    cost: u64,
-    #[pin]
-    state: State<P>,
-}
-
-#[pin_project(project = StateProjection, project_replace = OwnedState)]
-#[derive(Debug)]
-enum State<P: Deref<Target: ClaimScope>> {
-    /// Not in the queue. `scope` is `None` once the claim has returned its result.
-    Fresh { scope: Option<P>, allowed: Allowed },
-    /// Entering the queue, or in it.
-    Waiting {
-        scope: P,
+pin_project! {
+    /// A claim on `cost` tokens that becomes a permit.
+    #[derive(Debug)]
+    pub(crate) struct Claim<P: Deref<Target: ClaimScope>> {
+        cost: u64,
         #[pin]
-        place: Place,
-        extras: Option<Pin<Box<Extras>>>,
-    },
+        state: State<P>,
+    }
+
+    impl<P: Deref<Target: ClaimScope>> PinnedDrop for Claim<P> {
+        #[inline]
+        fn drop(this: Pin<&mut Self>) {
+            // Nearly all claims have returned their result.
+            if matches!(this.state, State::Waiting { .. }) {
+                this.cancel();
+            }
+        }
+    }
 }
 
-/// The data of waits with a deadline or an observer. On the heap, so that futures do not carry space that most of them
-/// never use.
-#[pin_project]
-#[derive(Debug)]
-struct Extras {
-    wait_record: WaitRecord,
-    #[pin]
-    deadline: Option<Deadline>,
+pin_project! {
+    #[project = StateProjection]
+    #[project_replace = OwnedState]
+    #[derive(Debug)]
+    enum State<P: Deref<Target: ClaimScope>> {
+        // Not in the queue. `scope` is `None` once the claim has returned its result.
+        Fresh { scope: Option<P>, allowed: Allowed },
+        // Entering the queue, or in it.
+        Waiting {
+            scope: P,
+            #[pin]
+            place: Place,
+            extras: Option<Pin<Box<Extras>>>,
+        },
+    }
+}
+
+pin_project! {
+    /// The data of waits with a deadline or an observer. On the heap, so that futures do not carry space that most of them
+    /// never use.
+    #[derive(Debug)]
+    struct Extras {
+        wait_record: WaitRecord,
+        #[pin]
+        deadline: Option<Deadline>,
+    }
 }
 
 /// The timer that ends a wait at its deadline.
@@ -337,17 +352,6 @@ impl<P: Deref<Target: ClaimScope>> Drop for Entering<'_, P> {
         let state = self.state.as_mut().project_replace(State::Fresh { scope: None, allowed });
         if let OwnedState::Waiting { scope, .. } = state {
             self.state.set(State::Fresh { scope: Some(scope), allowed });
-        }
-    }
-}
-
-#[pinned_drop]
-impl<P: Deref<Target: ClaimScope>> PinnedDrop for Claim<P> {
-    #[inline]
-    fn drop(self: Pin<&mut Self>) {
-        // Nearly all claims have returned their result.
-        if matches!(self.state, State::Waiting { .. }) {
-            self.cancel();
         }
     }
 }

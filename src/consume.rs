@@ -4,44 +4,45 @@ use crate::claim::Claim;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant};
 use crate::handle::{Handle, Limiter};
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The future returned by [`Limiter::consume`](crate::Limiter::consume) and [`Class::consume`](crate::Class::consume): `L`
-/// is [`Limiter`] or [`Class`](crate::Class).
-///
-/// # Cancel safety
-///
-/// It can be dropped at any time: before the first poll, while it waits, or after the grant but before the next poll.
-/// Its claim leaves the queue, the claims behind it move up at once, and no token is lost.
-///
-/// A grant that the caller has not received yet is refunded, up to the burst, and can be granted again at once. No
-/// request was sent for it, so the server sees no more than it is promised. Dropping a [`Grant`] that the caller has
-/// received refunds nothing; only [`settle`](crate::Grant::settle) refunds then, and its documentation says what a
-/// server may see.
-///
-/// # Cooperative scheduling
-///
-/// Each result costs one unit of the tokio task's budget ([`tokio::task::coop`]). On each thread, only one in 32 grants
-/// without waiting costs a unit. A poll that needs a unit and finds none returns `Pending`, claims nothing, enters no
-/// queue, and wakes the task at once. A claim's place therefore counts from the first poll that has budget. A claim
-/// that waits already keeps its place, and keeps the tokens that it is granted meanwhile. Outside of tokio the budget
-/// is unlimited.
-///
-/// # Panics
-///
-/// Panics if polled again after it was ready, or if it has to start the limiter's background task on a tokio runtime
-/// that was built without timers (`enable_time`).
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct Consume<'a, L: Handle = Limiter> {
-    #[pin]
-    claim: Claim<&'a L::Scope>,
+pin_project! {
+    /// The future returned by [`Limiter::consume`](crate::Limiter::consume) and [`Class::consume`](crate::Class::consume): `L`
+    /// is [`Limiter`] or [`Class`](crate::Class).
+    ///
+    /// # Cancel safety
+    ///
+    /// It can be dropped at any time: before the first poll, while it waits, or after the grant but before the next poll.
+    /// Its claim leaves the queue, the claims behind it move up at once, and no token is lost.
+    ///
+    /// A grant that the caller has not received yet is refunded, up to the burst, and can be granted again at once. No
+    /// request was sent for it, so the server sees no more than it is promised. Dropping a [`Grant`] that the caller has
+    /// received refunds nothing; only [`settle`](crate::Grant::settle) refunds then, and its documentation says what a
+    /// server may see.
+    ///
+    /// # Cooperative scheduling
+    ///
+    /// Each result costs one unit of the tokio task's budget ([`tokio::task::coop`]). On each thread, only one in 32 grants
+    /// without waiting costs a unit. A poll that needs a unit and finds none returns `Pending`, claims nothing, enters no
+    /// queue, and wakes the task at once. A claim's place therefore counts from the first poll that has budget. A claim
+    /// that waits already keeps its place, and keeps the tokens that it is granted meanwhile. Outside of tokio the budget
+    /// is unlimited.
+    ///
+    /// # Panics
+    ///
+    /// Panics if polled again after it was ready, or if it has to start the limiter's background task on a tokio runtime
+    /// that was built without timers (`enable_time`).
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    #[derive(Debug)]
+    pub struct Consume<'a, L: Handle = Limiter> {
+        #[pin]
+        claim: Claim<&'a L::Scope>,
+    }
 }
 
 impl<'a, L: Handle> Consume<'a, L> {
@@ -115,22 +116,23 @@ impl<'a, L: Handle> Future for Consume<'a, L> {
     }
 }
 
-/// The future returned by [`Limiter::consume_owned`](crate::Limiter::consume_owned): a [`Consume`] that owns the
-/// limiter, for spawned tasks.
-///
-/// # Cancel safety
-///
-/// The same as [`Consume`].
-///
-/// # Panics
-///
-/// The same as [`Consume`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct ConsumeOwned<L: Handle = Limiter> {
-    #[pin]
-    claim: Claim<Arc<L::Scope>>,
+pin_project! {
+    /// The future returned by [`Limiter::consume_owned`](crate::Limiter::consume_owned): a [`Consume`] that owns the
+    /// limiter, for spawned tasks.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`Consume`].
+    ///
+    /// # Panics
+    ///
+    /// The same as [`Consume`].
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    #[derive(Debug)]
+    pub struct ConsumeOwned<L: Handle = Limiter> {
+        #[pin]
+        claim: Claim<Arc<L::Scope>>,
+    }
 }
 
 impl<L: Handle> ConsumeOwned<L> {

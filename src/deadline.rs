@@ -2,7 +2,7 @@
 
 use crate::clock::{Time, whole_nanos};
 use crate::core::alarm::Alarm;
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -35,16 +35,17 @@ struct Wait {
     ends: u64,
 }
 
-/// The deadline of a claim that waits.
-#[pin_project]
-#[derive(Debug)]
-pub(crate) struct Deadline {
-    /// The allowed wait, in nanoseconds.
-    allowed: u64,
-    /// Set when the clock is first read.
-    wait: Option<Wait>,
-    #[pin]
-    alarm: Alarm,
+pin_project! {
+    /// The deadline of a claim that waits.
+    #[derive(Debug)]
+    pub(crate) struct Deadline {
+        // The allowed wait, in nanoseconds.
+        allowed: u64,
+        // Set when the clock is first read.
+        wait: Option<Wait>,
+        #[pin]
+        alarm: Alarm,
+    }
 }
 
 impl Deadline {

@@ -100,6 +100,7 @@ pub use replies::ReplyKind;
 pub use stores::Stores;
 pub use terms::QuotaTerms;
 
+use crate::error::error_enum;
 use crate::quota::Quota;
 use std::fmt::Debug;
 use std::future::Future;
@@ -230,63 +231,65 @@ impl LeaseRequest {
     }
 }
 
-/// The reason why a store did not grant a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// The store cannot be reached, or does not answer in time.
-    #[error("the store of the distributed quota cannot be reached: {0}")]
-    Unreachable(String),
-    /// The store answers, but refuses to grant tokens.
-    #[error("the store of the distributed quota refuses the request: {0}")]
-    Refused(String),
-    /// The store has another quota than the request, and both have the same version, so neither is newer.
-    #[error(
-        "the store has the quota `{}`, this limiter has `{}`, and both have version {}: build all limiters of the store \
-         with the same quota, and give a changed one a higher `quota_version`",
-        stored.quota(),
-        asked.quota(),
-        asked.version()
-    )]
-    QuotaConflict {
-        /// The quota of the store.
-        stored: Box<QuotaTerms>,
-        /// The quota of the request.
-        asked: QuotaTerms,
-    },
-    /// The store's clock is in another period of the calendar than the request says. Nothing was changed: the limiter asks
-    /// anew, by that clock.
-    #[error(
-        "the clock of the store, {clock} us after 1970, is in a period of the calendar that this limiter does not know: build \
-         all limiters of the store with the same quota"
-    )]
-    OtherPeriod {
-        /// The store's clock, in microseconds since 1970.
-        clock: u64,
-    },
-    /// The store cannot be built from the given name or address.
-    #[error("cannot build the store of a distributed quota: {0}")]
-    Misnamed(String),
-    /// The server lacks something that the store needs. Only connecting fails with this error.
-    #[error("the server cannot keep the store of a distributed quota: {message}")]
-    Setup {
-        /// What is missing.
-        missing: Missing,
-        /// What is missing in words, with what to do, and what the server said.
-        message: String,
-    },
-    /// The request was not sent, so the store is unchanged: the server is unreachable, or too many requests are
-    /// unanswered.
-    #[error("the request to the store of the distributed quota was not sent: {0}")]
-    NotSent(String),
-    /// The server answered with an error. Other stores on the same server may still work.
-    #[error("the server of the store answered: {message}")]
-    Reply {
-        /// The kind of error.
-        kind: ReplyKind,
-        /// The text of the server's error reply, and what to do.
-        message: String,
-    },
+error_enum! {
+    /// The reason why a store did not grant a request.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum StoreError {
+        /// The store cannot be reached, or does not answer in time.
+        #[error("the store of the distributed quota cannot be reached: {0}")]
+        Unreachable(String),
+        /// The store answers, but refuses to grant tokens.
+        #[error("the store of the distributed quota refuses the request: {0}")]
+        Refused(String),
+        /// The store has another quota than the request, and both have the same version, so neither is newer.
+        #[error(
+            "the store has the quota `{}`, this limiter has `{}`, and both have version {}: build all limiters of the store \
+             with the same quota, and give a changed one a higher `quota_version`",
+            stored.quota(),
+            asked.quota(),
+            asked.version()
+        )]
+        QuotaConflict {
+            /// The quota of the store.
+            stored: Box<QuotaTerms>,
+            /// The quota of the request.
+            asked: QuotaTerms,
+        },
+        /// The store's clock is in another period of the calendar than the request says. Nothing was changed: the
+        /// limiter asks anew, by that clock.
+        #[error(
+            "the clock of the store, {clock} us after 1970, is in a period of the calendar that this limiter does not \
+             know: build all limiters of the store with the same quota"
+        )]
+        OtherPeriod {
+            /// The store's clock, in microseconds since 1970.
+            clock: u64,
+        },
+        /// The store cannot be built from the given name or address.
+        #[error("cannot build the store of a distributed quota: {0}")]
+        Misnamed(String),
+        /// The server lacks something that the store needs. Only connecting fails with this error.
+        #[error("the server cannot keep the store of a distributed quota: {message}")]
+        Setup {
+            /// What is missing.
+            missing: Missing,
+            /// What is missing in words, with what to do, and what the server said.
+            message: String,
+        },
+        /// The request was not sent, so the store is unchanged: the server is unreachable, or too many requests are
+        /// unanswered.
+        #[error("the request to the store of the distributed quota was not sent: {0}")]
+        NotSent(String),
+        /// The server answered with an error. Other stores on the same server may still work.
+        #[error("the server of the store answered: {message}")]
+        Reply {
+            /// The kind of error.
+            kind: ReplyKind,
+            /// The text of the server's error reply, and what to do.
+            message: String,
+        },
+    }
 }
 
 impl StoreError {

@@ -3,118 +3,131 @@
 
 mod bound;
 mod config;
+mod error_enum;
 #[cfg(feature = "state")]
 mod state;
 
 pub use bound::Bound;
 pub use config::ConfigError;
+pub(crate) use error_enum::{error_enum, first};
 #[cfg(feature = "state")]
 pub use state::StateError;
 
 use crate::name::Name;
 use std::time::Duration;
 
-/// The reason why [`consume`](crate::Limiter::consume) did not grant. Nothing was consumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConsumeError {
-    /// The cost can never be granted: it exceeds the in-flight cap, `max_cost`, or the largest cost of one claim or of the
-    /// store.
-    #[error("a cost of {cost} can never be granted, the most is {most}{}: ask for less at a time", Of(*by, *quota_name))]
-    TooLarge {
-        /// The requested cost.
-        cost: u64,
-        /// The largest cost that can be granted.
-        most: u64,
-        /// The bound that allows no more. `None` if it is the largest cost of any claim, or the range in which claims
-        /// and debts are counted.
-        by: Option<Bound>,
-        /// The name of that bound, as in [`TooLate`](Self::TooLate).
-        quota_name: Option<&'static str>,
-    },
-    /// The limiter was closed, or the class was removed.
-    #[error("the limiter is closed: no more tokens will be granted")]
-    Closed,
-    /// As many callers as [`max_waiting`](crate::Builder::max_waiting) allows are waiting already.
-    #[error("{waiting} callers are waiting already: shed the load or raise max_waiting")]
-    QueueFull {
-        /// How many callers are in the queue.
-        waiting: u64,
-    },
-    /// By the schedule, the wait would be longer than [`within`](crate::Consume::within) allows.
-    #[error(
-        "the wait for {} would be {estimate:?} and only {allowed:?} are allowed: try later or allow more",
-        Named(*by, *quota_name)
-    )]
-    TooLate {
-        /// How long the wait would be; at most 584 years.
-        estimate: Duration,
-        /// The allowed wait.
-        allowed: Duration,
-        /// The bound that the caller would wait for longest, behind the waiters before it: a quota, a pause, or the
-        /// parent.
-        by: Bound,
-        /// The name of that quota, if [`quota_named`](crate::Builder::quota_named) gave it one. A ceiling has the path of
-        /// its class as its name. If the bound is the parent, this is the name of the parent's quota or ceiling.
-        quota_name: Option<&'static str>,
-    },
-    /// The wait that [`within`](crate::Consume::within) allows has ended. The schedule could not predict the delay,
-    /// such as the in-flight cap or a pause.
-    #[error("not granted after a wait of {waited:?}: delayed by {}; try later or allow more", Named(*by, *quota_name))]
-    TimedOut {
-        /// How long the caller waited.
-        waited: Duration,
-        /// The bound that held the claim back longest when it was given up.
-        by: Bound,
-        /// The name of that bound, as in [`TooLate`](Self::TooLate).
-        quota_name: Option<&'static str>,
-    },
-    /// The caller had to wait, but there is no tokio runtime to wake it. [`Limiter::consume`](crate::Limiter::consume)
-    /// shows how to wait on another executor. `within` always needs a runtime, because its timer is tokio's.
-    #[error(
-        "cannot wait outside of a tokio runtime: enter one with `handle.enter()`, call blocking_consume, or (not for \
-         `within`, which uses tokio's timer) spawn limiter.replenisher() on one"
-    )]
-    NoRuntime,
-    /// [`wait`](crate::Limiter::wait) was called on a limiter with an in-flight cap. It returns nothing that could hold
-    /// the tokens, so the cap would have no effect.
-    #[error(
-        "the limiter caps tokens in flight, which `wait` cannot hold: write `let _grant = limiter.consume(cost).await?` \
-         and keep the grant for as long as the work lasts"
-    )]
-    MustHold,
-    /// The store of the distributed quota cannot be reached or answers with errors, no tokens are left on this node, and
-    /// the store's `Outage` is `Fail`. `StoreSnapshot::error` has the cause. Feature `distributed`.
-    #[error(
-        "the store of the distributed quota cannot be reached or answers with errors (`StoreSnapshot::error` tells): try \
-         later, or choose another `Outage`"
-    )]
-    Unreachable,
-    /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
-    /// `distributed`.
-    #[error(transparent)]
-    QuotaConflict(QuotaConflict),
-    /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
-    #[error(
-        "the key's name is {length} bytes long, the most is {most}: name it shorter with `DistributedKeyedLimiter::builder_by`"
-    )]
-    KeyTooLong {
-        /// The length of the name in bytes.
-        length: usize,
-        /// The largest length.
-        most: usize,
-    },
-    /// `quota_by` returned quotas of the key that no keyed limiter can have.
-    #[error(transparent)]
-    BadQuota(BadQuota),
-    /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
-    #[error(
-        "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
-    )]
-    TooManyKeys {
-        /// The largest number of keys.
-        most: u64,
-    },
+error_enum! {
+    /// The reason why [`consume`](crate::Limiter::consume) did not grant. Nothing was consumed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum ConsumeError {
+        /// The cost can never be granted: it exceeds the in-flight cap, `max_cost`, or the largest cost of one claim or
+        /// of the store.
+        #[error(
+            "a cost of {cost} can never be granted, the most is {most}{}: ask for less at a time",
+            Of(*by, *quota_name)
+        )]
+        TooLarge {
+            /// The requested cost.
+            cost: u64,
+            /// The largest cost that can be granted.
+            most: u64,
+            /// The bound that allows no more. `None` if it is the largest cost of any claim, or the range in which
+            /// claims and debts are counted.
+            by: Option<Bound>,
+            /// The name of that bound, as in [`TooLate`](Self::TooLate).
+            quota_name: Option<&'static str>,
+        },
+        /// The limiter was closed, or the class was removed.
+        #[error("the limiter is closed: no more tokens will be granted")]
+        Closed,
+        /// As many callers as [`max_waiting`](crate::Builder::max_waiting) allows are waiting already.
+        #[error("{waiting} callers are waiting already: shed the load or raise max_waiting")]
+        QueueFull {
+            /// How many callers are in the queue.
+            waiting: u64,
+        },
+        /// By the schedule, the wait would be longer than [`within`](crate::Consume::within) allows.
+        #[error(
+            "the wait for {} would be {estimate:?} and only {allowed:?} are allowed: try later or allow more",
+            Named(*by, *quota_name)
+        )]
+        TooLate {
+            /// How long the wait would be; at most 584 years.
+            estimate: Duration,
+            /// The allowed wait.
+            allowed: Duration,
+            /// The bound that the caller would wait for longest, behind the waiters before it: a quota, a pause, or the
+            /// parent.
+            by: Bound,
+            /// The name of that quota, if [`quota_named`](crate::Builder::quota_named) gave it one. A ceiling has the
+            /// path of its class as its name. If the bound is the parent, this is the name of the parent's quota or
+            /// ceiling.
+            quota_name: Option<&'static str>,
+        },
+        /// The wait that [`within`](crate::Consume::within) allows has ended. The schedule could not predict the delay,
+        /// such as the in-flight cap or a pause.
+        #[error(
+            "not granted after a wait of {waited:?}: delayed by {}; try later or allow more",
+            Named(*by, *quota_name)
+        )]
+        TimedOut {
+            /// How long the caller waited.
+            waited: Duration,
+            /// The bound that held the claim back longest when it was given up.
+            by: Bound,
+            /// The name of that bound, as in [`TooLate`](Self::TooLate).
+            quota_name: Option<&'static str>,
+        },
+        /// The caller had to wait, but there is no tokio runtime to wake it.
+        /// [`Limiter::consume`](crate::Limiter::consume) shows how to wait on another executor. `within` always needs a
+        /// runtime, because its timer is tokio's.
+        #[error(
+            "cannot wait outside of a tokio runtime: enter one with `handle.enter()`, call blocking_consume, or (not for \
+             `within`, which uses tokio's timer) spawn limiter.replenisher() on one"
+        )]
+        NoRuntime,
+        /// [`wait`](crate::Limiter::wait) was called on a limiter with an in-flight cap. It returns nothing that could
+        /// hold the tokens, so the cap would have no effect.
+        #[error(
+            "the limiter caps tokens in flight, which `wait` cannot hold: write `let _grant = limiter.consume(cost).await?` \
+             and keep the grant for as long as the work lasts"
+        )]
+        MustHold,
+        /// The store of the distributed quota cannot be reached or answers with errors, no tokens are left on this
+        /// node, and the store's `Outage` is `Fail`. `StoreSnapshot::error` has the cause. Feature `distributed`.
+        #[error(
+            "the store of the distributed quota cannot be reached or answers with errors (`StoreSnapshot::error` tells): try \
+             later, or choose another `Outage`"
+        )]
+        Unreachable,
+        /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
+        /// `distributed`.
+        #[error("{0}")]
+        QuotaConflict(QuotaConflict),
+        /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
+        #[error(
+            "the key's name is {length} bytes long, the most is {most}: name it shorter with \
+             `DistributedKeyedLimiter::builder_by`"
+        )]
+        KeyTooLong {
+            /// The length of the name in bytes.
+            length: usize,
+            /// The largest length.
+            most: usize,
+        },
+        /// `quota_by` returned quotas of the key that no keyed limiter can have.
+        #[error("{0}")]
+        BadQuota(BadQuota),
+        /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
+        #[error(
+            "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
+        )]
+        TooManyKeys {
+            /// The largest number of keys.
+            most: u64,
+        },
+    }
 }
 
 impl ConsumeError {
@@ -132,71 +145,82 @@ impl ConsumeError {
     }
 }
 
-/// The reason why [`try_acquire`](crate::Limiter::try_acquire) did not grant. Nothing was consumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TryAcquireError {
-    /// The tokens are not available now.
-    #[error(transparent)]
-    Denied(#[from] Denied),
-    /// The cost exceeds a burst, the in-flight cap or `max_cost`, so waiting does not help.
-    #[error(
-        "a cost of {cost} can never be granted at once, the most is {most}{}: ask for less or `consume` it",
-        Of(Some(*by), *quota_name)
-    )]
-    TooLarge {
-        /// The requested cost.
-        cost: u64,
-        /// The smallest of all bursts, the in-flight cap and `max_cost`. For a distributed quota, half of the burst.
-        most: u64,
-        /// The bound that allows no more.
-        by: Bound,
-        /// The name of that bound, as in [`TooLate`](ConsumeError::TooLate).
-        quota_name: Option<&'static str>,
-    },
-    /// The limiter was closed.
-    #[error("the limiter is closed: no more tokens will be granted")]
-    Closed,
-    /// The store of the distributed quota cannot be reached or answers with errors, no tokens are left on this node, and
-    /// the store's `Outage` is `Fail`. `StoreSnapshot::error` has the cause. Feature `distributed`.
-    #[error(
-        "the store of the distributed quota cannot be reached or answers with errors (`StoreSnapshot::error` tells): try \
-         later, or choose another `Outage`"
-    )]
-    Unreachable,
-    /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
-    /// `distributed`.
-    #[error(transparent)]
-    QuotaConflict(QuotaConflict),
-    /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
-    #[error(
-        "the key's name is {length} bytes long, the most is {most}: name it shorter with `DistributedKeyedLimiter::builder_by`"
-    )]
-    KeyTooLong {
-        /// The length of the name in bytes.
-        length: usize,
-        /// The largest length.
-        most: usize,
-    },
-    /// `quota_by` returned quotas of the key that no keyed limiter can have.
-    #[error(transparent)]
-    BadQuota(BadQuota),
-    /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
-    #[error(
-        "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
-    )]
-    TooManyKeys {
-        /// The largest number of keys.
-        most: u64,
-    },
+error_enum! {
+    /// The reason why [`try_acquire`](crate::Limiter::try_acquire) did not grant. Nothing was consumed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum TryAcquireError {
+        /// The tokens are not available now.
+        #[error("{0}")]
+        Denied(Denied),
+        /// The cost exceeds a burst, the in-flight cap or `max_cost`, so waiting does not help.
+        #[error(
+            "a cost of {cost} can never be granted at once, the most is {most}{}: ask for less or `consume` it",
+            Of(Some(*by), *quota_name)
+        )]
+        TooLarge {
+            /// The requested cost.
+            cost: u64,
+            /// The smallest of all bursts, the in-flight cap and `max_cost`. For a distributed quota, half of the
+            /// burst.
+            most: u64,
+            /// The bound that allows no more.
+            by: Bound,
+            /// The name of that bound, as in [`TooLate`](ConsumeError::TooLate).
+            quota_name: Option<&'static str>,
+        },
+        /// The limiter was closed.
+        #[error("the limiter is closed: no more tokens will be granted")]
+        Closed,
+        /// The store of the distributed quota cannot be reached or answers with errors, no tokens are left on this
+        /// node, and the store's `Outage` is `Fail`. `StoreSnapshot::error` has the cause. Feature `distributed`.
+        #[error(
+            "the store of the distributed quota cannot be reached or answers with errors (`StoreSnapshot::error` tells): try \
+             later, or choose another `Outage`"
+        )]
+        Unreachable,
+        /// The store of the distributed quota has another quota of the same version, whatever the `Outage` is. Feature
+        /// `distributed`.
+        #[error("{0}")]
+        QuotaConflict(QuotaConflict),
+        /// The text of the key, which names its store, is too long. Only of a distributed keyed limiter.
+        #[error(
+            "the key's name is {length} bytes long, the most is {most}: name it shorter with \
+             `DistributedKeyedLimiter::builder_by`"
+        )]
+        KeyTooLong {
+            /// The length of the name in bytes.
+            length: usize,
+            /// The largest length.
+            most: usize,
+        },
+        /// `quota_by` returned quotas of the key that no keyed limiter can have.
+        #[error("{0}")]
+        BadQuota(BadQuota),
+        /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
+        #[error(
+            "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
+        )]
+        TooManyKeys {
+            /// The largest number of keys.
+            most: u64,
+        },
+    }
 }
 
 /// The store of a distributed quota has another quota than the limiter, and both have the same version, so neither is
 /// newer. The message names both. Feature `distributed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", text.text().unwrap_or(Self::UNNAMED))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaConflict {
     pub(crate) text: Name,
+}
+
+impl std::error::Error for QuotaConflict {}
+
+impl std::fmt::Display for QuotaConflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.text.text().unwrap_or(Self::UNNAMED))
+    }
 }
 
 impl QuotaConflict {
@@ -207,10 +231,18 @@ impl QuotaConflict {
 
 /// `KeyedBuilder::quota_by` returned quotas of the key that no keyed limiter can have. The message says which value is
 /// wrong, and what to write instead. Feature `keyed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`quota_by` returned no valid quota for this key: {}", text.text().unwrap_or("check what it returns with `Quotas::check`"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadQuota {
     text: Name,
+}
+
+impl std::error::Error for BadQuota {}
+
+impl std::fmt::Display for BadQuota {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = self.text.text().unwrap_or("check what it returns with `Quotas::check`");
+        write!(f, "`quota_by` returned no valid quota for this key: {text}")
+    }
 }
 
 #[cfg(feature = "keyed")]
@@ -245,8 +277,7 @@ impl TryAcquireError {
 }
 
 /// A temporary denial: when to retry, how many tokens remain, and which bound denied the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("denied by {}, {remaining} tokens remain: {}", Named(*by, name.text()), RetryHint(*retry_after))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Denied {
     /// The shortest wait after which a retry succeeds if no other caller takes tokens meanwhile. `None` if the wait is
@@ -283,6 +314,18 @@ impl Denied {
     }
 }
 
+impl std::error::Error for Denied {}
+
+impl std::fmt::Display for Denied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "denied by {}, {} tokens remain: retry ", Named(self.by, self.name.text()), self.remaining)?;
+        match self.retry_after {
+            Some(wait) => write!(f, "after {wait:?}"),
+            None => f.write_str("when tokens are replenished or released"),
+        }
+    }
+}
+
 /// A bound, by its name if it is a quota that has one.
 struct Named(Bound, Option<&'static str>);
 
@@ -306,16 +349,18 @@ impl std::fmt::Display for Of {
     }
 }
 
-/// The reason why a call did not get its tokens, whether the call was allowed to wait or not. Nothing was consumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// The call was allowed to wait.
-    #[error(transparent)]
-    InLine(#[from] ConsumeError),
-    /// The call was not allowed to wait.
-    #[error(transparent)]
-    AtOnce(#[from] TryAcquireError),
+error_enum! {
+    /// The reason why a call did not get its tokens, whether the call was allowed to wait or not. Nothing was consumed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum Refused {
+        /// The call was allowed to wait.
+        #[error("{0}")]
+        InLine(ConsumeError),
+        /// The call was not allowed to wait.
+        #[error("{0}")]
+        AtOnce(TryAcquireError),
+    }
 }
 
 impl Refused {
@@ -366,37 +411,46 @@ impl Refused {
     }
 }
 
+impl From<Denied> for TryAcquireError {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
+    }
+}
+
+impl From<ConsumeError> for Refused {
+    fn from(error: ConsumeError) -> Self {
+        Self::InLine(error)
+    }
+}
+
+impl From<TryAcquireError> for Refused {
+    fn from(error: TryAcquireError) -> Self {
+        Self::AtOnce(error)
+    }
+}
+
 impl From<Denied> for Refused {
     fn from(denied: Denied) -> Self {
         Self::AtOnce(denied.into())
     }
 }
 
-struct RetryHint(Option<Duration>);
-
-impl std::fmt::Display for RetryHint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Some(wait) => write!(f, "retry after {wait:?}"),
-            None => f.write_str("retry when tokens are replenished or released"),
-        }
+error_enum! {
+    /// The reason why a manual release of tokens was refused. Nothing was released.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum ReleaseError {
+        /// The release exceeds the tokens owed. Grants release themselves when dropped; manually, only tokens left
+        /// owing by [`forget`](crate::Grant::forget) can be released.
+        #[error("cannot release {asked} tokens, only {owed} are owed by forgotten grants: release what was forgotten")]
+        TooMuch {
+            /// How many tokens the call tried to release.
+            asked: u64,
+            /// How many tokens can be released.
+            owed: u64,
+        },
+        /// The limiter has no in-flight cap, so no tokens are ever owed.
+        #[error("this limiter has no in-flight cap: build it with max_in_flight to release tokens")]
+        NotCapped,
     }
-}
-
-/// The reason why a manual release of tokens was refused. Nothing was released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReleaseError {
-    /// The release exceeds the tokens owed. Grants release themselves when dropped; manually, only tokens left owing by
-    /// [`forget`](crate::Grant::forget) can be released.
-    #[error("cannot release {asked} tokens, only {owed} are owed by forgotten grants: release what was forgotten")]
-    TooMuch {
-        /// How many tokens the call tried to release.
-        asked: u64,
-        /// How many tokens can be released.
-        owed: u64,
-    },
-    /// The limiter has no in-flight cap, so no tokens are ever owed.
-    #[error("this limiter has no in-flight cap: build it with max_in_flight to release tokens")]
-    NotCapped,
 }

@@ -6,7 +6,7 @@ use crate::core::coop::poll_paid;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use crate::handle::{Handle, Limiter};
 use crate::permit::Permit;
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -217,14 +217,19 @@ impl<L: Handle> OwnedGrant<L> {
     grant_methods!();
 }
 
-/// A claim for tokens that are added to a grant of cost `cost`.
-#[pin_project]
-#[derive(Debug)]
-pub(crate) struct Growth<'a, S: ClaimScope + ?Sized> {
-    #[pin]
-    claim: Claim<&'a S>,
-    cost: &'a mut u64,
-    refundable: &'a mut u64,
+pin_project! {
+    /// A claim for tokens that are added to a grant of cost `cost`.
+    #[derive(Debug)]
+    pub(crate) struct Growth<'a, S>
+    where
+        S: ClaimScope,
+        S: ?Sized,
+    {
+        #[pin]
+        claim: Claim<&'a S>,
+        cost: &'a mut u64,
+        refundable: &'a mut u64,
+    }
 }
 
 impl<'a, S: ClaimScope + ?Sized> Growth<'a, S> {

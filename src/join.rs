@@ -18,6 +18,8 @@ use locked::LockOrder;
 use member::Member;
 use std::any::Any;
 use std::cmp::Reverse;
+use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -134,37 +136,58 @@ pub fn try_join<L: Handle, const N: usize>(
 }
 
 /// The error of [`join`]; with [`TryAcquireError`] as `E`, the error of [`try_join`]. Nothing was consumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JoinError<E = ConsumeError> {
     /// One of the limiters refused; of several that refuse [`try_join`], the one with the longest wait.
-    #[error("limiter {limiter} of the joint claim: {error}")]
     Refused {
         /// The index of the limiter in the array.
         limiter: usize,
         /// Why the limiter refused.
-        #[source]
         error: E,
     },
     /// A limiter has a quota in [dry run](crate::Builder::dry_run), which does not simulate joint claims.
-    #[error("limiter {limiter} of the joint claim has a quota in dry run: enforce it, or claim from the limiter alone")]
     InDryRun {
         /// The index of the limiter in the array.
         limiter: usize,
     },
     /// A limiter shares a distributed quota among classes: the store promises tokens for
     /// claims in their turn, and not for when other limiters are ready.
-    #[error("limiter {limiter} of the joint claim is distributed and has classes: claim from the limiter alone")]
     DistributedClasses {
         /// The index of the limiter in the array.
         limiter: usize,
     },
     /// A limiter is in the array twice, itself or by two of its classes, and would wait for itself.
-    #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
         /// The second index of the limiter in the array.
         limiter: usize,
     },
+}
+
+impl<E: Error + 'static> Error for JoinError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        if let Self::Refused { error, .. } = self { Some(error) } else { None }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for JoinError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Refused { limiter, .. }
+        | Self::InDryRun { limiter }
+        | Self::DistributedClasses { limiter }
+        | Self::Repeated { limiter }) = self;
+        write!(f, "limiter {limiter} of the joint claim")?;
+        match self {
+            Self::Refused { error, .. } => write!(f, ": {error}"),
+            Self::InDryRun { .. } => {
+                f.write_str(" has a quota in dry run: enforce it, or claim from the limiter alone")
+            }
+            Self::DistributedClasses { .. } => {
+                f.write_str(" is distributed and has classes: claim from the limiter alone")
+            }
+            Self::Repeated { .. } => f.write_str(" is in it twice: add its costs up"),
+        }
+    }
 }
 
 /// The future returned by [`join`], and with a [`Reservation`](crate::Reservation) as its result by

@@ -4,30 +4,31 @@ use crate::consume::Consume;
 use crate::core::coop::poll_paid;
 use crate::error::ConsumeError;
 use crate::handle::Handle;
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The future returned by [`Limiter::wait`](crate::Limiter::wait) and [`Class::wait`](crate::Class::wait): a
-/// [`Consume`] that drops its grant.
-///
-/// # Cancel safety
-///
-/// The same as [`Consume`].
-///
-/// # Panics
-///
-/// The same as [`Consume`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct Wait<C> {
-    #[pin]
-    claim: C,
-    /// Whether a dropped grant would release tokens: the claim is then refused, and never polled.
-    capped: bool,
+pin_project! {
+    /// The future returned by [`Limiter::wait`](crate::Limiter::wait) and [`Class::wait`](crate::Class::wait): a
+    /// [`Consume`] that drops its grant.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`Consume`].
+    ///
+    /// # Panics
+    ///
+    /// The same as [`Consume`].
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    #[derive(Debug)]
+    pub struct Wait<C> {
+        #[pin]
+        claim: C,
+        // Whether a dropped grant would release tokens: the claim is then refused, and never polled.
+        capped: bool,
+    }
 }
 
 impl<C> Wait<C> {

@@ -7,7 +7,7 @@ use crate::as_limiter::AsLimiter;
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
 use crate::handle::Limiter;
-use pin_project::{pin_project, pinned_drop};
+use pin_project_lite::pin_project;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,25 +17,35 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::task::coop::has_budget_remaining;
 
-/// The future returned by [`Adaptive::consume`](super::Adaptive::consume).
-///
-/// # Cancel safety
-///
-/// It can be dropped at any time, like a [`Consume`](crate::Consume). Its claim leaves the queue, and no token is lost.
-/// A dropped claim reports no outcome.
-///
-/// # Panics
-///
-/// The same as [`Consume`](crate::Consume).
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project(PinnedDrop)]
-pub struct AdaptiveConsume<T: Target = Limiter> {
-    /// `Some`, but while [`within`](Self::within) replaces it.
-    #[pin]
-    claim: Option<T::Claim>,
-    /// `None` once the future has returned its result.
-    shared: Option<Arc<Shared<T::Driven>>>,
-    has_waited: bool,
+pin_project! {
+    /// The future returned by [`Adaptive::consume`](super::Adaptive::consume).
+    ///
+    /// # Cancel safety
+    ///
+    /// It can be dropped at any time, like a [`Consume`](crate::Consume). Its claim leaves the queue, and no token is lost.
+    /// A dropped claim reports no outcome.
+    ///
+    /// # Panics
+    ///
+    /// The same as [`Consume`](crate::Consume).
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct AdaptiveConsume<T: Target = Limiter> {
+        // `Some`, but while [`within`](Self::within) replaces it.
+        #[pin]
+        claim: Option<T::Claim>,
+        // `None` once the future has returned its result.
+        shared: Option<Arc<Shared<T::Driven>>>,
+        has_waited: bool,
+    }
+
+    impl<T: Target> PinnedDrop for AdaptiveConsume<T> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let Some(shared) = this.shared.take().filter(|_| *this.has_waited) {
+                shared.note_unmet_demand();
+            }
+        }
+    }
 }
 
 impl<T: Target> AdaptiveConsume<T> {
@@ -87,16 +97,6 @@ impl<T: Target> Future for AdaptiveConsume<T> {
             let attempt = Attempt::new(shared, grant.cost(), *this.has_waited);
             AdaptiveGrant { grant, attempt: Some(attempt) }
         }))
-    }
-}
-
-#[pinned_drop]
-impl<T: Target> PinnedDrop for AdaptiveConsume<T> {
-    fn drop(self: Pin<&mut Self>) {
-        let this = self.project();
-        if let Some(shared) = this.shared.take().filter(|_| *this.has_waited) {
-            shared.note_unmet_demand();
-        }
     }
 }
 

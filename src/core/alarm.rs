@@ -1,6 +1,6 @@
 //! A timer that is created when it is first needed.
 
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,13 +14,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// millisecond.)
 const TICK: Duration = Duration::from_nanos(999_999);
 
-#[pin_project]
-#[derive(Debug)]
-pub(crate) struct Alarm {
-    #[pin]
-    sleep: Option<Sleep>,
-    /// The runtime that the timer belongs to.
-    host: Option<Id>,
+pin_project! {
+    #[derive(Debug)]
+    pub(crate) struct Alarm {
+        #[pin]
+        sleep: Option<Sleep>,
+        // The runtime that the timer belongs to.
+        host: Option<Id>,
+    }
 }
 
 impl Alarm {

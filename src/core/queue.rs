@@ -26,7 +26,7 @@ use crate::core::forecast::Claim;
 use crate::core::outcome::Outcome;
 use crate::core::steps;
 use pin_list::{Node, NodeData, PinList};
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::Waker;
@@ -52,12 +52,13 @@ impl Waiter {
 
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;
 
-/// A waiter's node in the queue, kept pinned inside its future.
-#[pin_project]
-#[derive(Debug)]
-pub(crate) struct Place {
-    #[pin]
-    node: Node<Types>,
+pin_project! {
+    /// A waiter's node in the queue, kept pinned inside its future.
+    #[derive(Debug)]
+    pub(crate) struct Place {
+        #[pin]
+        node: Node<Types>,
+    }
 }
 
 impl Place {

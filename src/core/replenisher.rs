@@ -9,7 +9,7 @@ use crate::core::drivers::Kind;
 use crate::core::fine::{BEHIND, Fine, GAP};
 use crate::core::wakes::Hired;
 use crate::core::{Core, Drive};
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Weak;
@@ -17,31 +17,32 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// A future that serves a limiter's queue whenever it is due, to be spawned by the user; from
-/// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
-///
-/// A limiter spawns a replenisher by itself on each runtime that has waiters, and spawning another is harmless. One is
-/// needed where the waiters' own runtime is not driven, or where waiters are outside of all runtimes: on a runtime that
-/// is driven, a replenisher serves the whole queue, wherever the waiters are.
-///
-/// # Cancel safety
-///
-/// It can be dropped at any time: waiters are woken, and find or start another one on their own runtimes.
-///
-/// # Panics
-///
-/// When polled outside of a tokio runtime, or on one without timers, as `tokio::time::sleep` does.
-#[must_use = "a replenisher does nothing unless it is spawned or polled"]
-#[pin_project]
-#[derive(Debug)]
-pub struct Replenisher {
-    core: Weak<Core>,
-    registration: Option<Registration>,
-    #[pin]
-    alarm: Alarm,
-    fine: Fine,
-    /// Whether the runtime of this driver is shutting down, so that the task of a source cannot be spawned on it.
-    is_ending: bool,
+pin_project! {
+    /// A future that serves a limiter's queue whenever it is due, to be spawned by the user; from
+    /// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
+    ///
+    /// A limiter spawns a replenisher by itself on each runtime that has waiters, and spawning another is harmless. One is
+    /// needed where the waiters' own runtime is not driven, or where waiters are outside of all runtimes: on a runtime that
+    /// is driven, a replenisher serves the whole queue, wherever the waiters are.
+    ///
+    /// # Cancel safety
+    ///
+    /// It can be dropped at any time: waiters are woken, and find or start another one on their own runtimes.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside of a tokio runtime, or on one without timers, as `tokio::time::sleep` does.
+    #[must_use = "a replenisher does nothing unless it is spawned or polled"]
+    #[derive(Debug)]
+    pub struct Replenisher {
+        core: Weak<Core>,
+        registration: Option<Registration>,
+        #[pin]
+        alarm: Alarm,
+        fine: Fine,
+        // Whether the runtime of this driver is shutting down, so that the task of a source cannot be spawned on it.
+        is_ending: bool,
+    }
 }
 
 impl Replenisher {

@@ -4,48 +4,49 @@ use super::reading::Reading;
 use super::writing::Writing;
 use crate::as_limiter::AsLimiter;
 use crate::handle::Limiter;
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A reader, a writer or both that takes a token per byte; created by [`PaceIoExt`](super::PaceIoExt). See the
-/// [module](super) for its guarantees.
-///
-/// # Examples
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tollgate::io::PacedIo;
-/// use tollgate::{Limiter, Quota};
-/// let down = Limiter::new(Quota::per_second(10_000_000))?;
-/// let up = Limiter::new(Quota::per_second(1_000_000))?;
-/// let (here, there) = tokio::io::duplex(4096);
-/// let mut there = PacedIo::new(there).reads(&down).writes(&up).chunk(1024);
-/// # drop(here);
-/// # let (mut here, far) = tokio::io::duplex(4096); drop(far);
-/// tokio::io::copy_bidirectional(&mut here, &mut there).await?;
-/// # Ok(()) }
-/// ```
-///
-/// # Cancel safety
-///
-/// Futures that poll it can be dropped at any time: it keeps the bytes that were read, and its place in the queue.
-/// Dropping it leaves the queue and refunds the tokens that it has not used.
-///
-/// # Panics
-///
-/// Panics like [`Consume`](crate::Consume) on a runtime without timers.
-#[pin_project]
-#[derive(Debug)]
-pub struct PacedIo<T, R: AsLimiter = Limiter, W: AsLimiter = Limiter> {
-    #[pin]
-    inner: T,
-    reading: Option<Reading<R>>,
-    writing: Option<Writing<W>>,
-    /// The chunk size set by the user.
-    chunk: Option<u64>,
+pin_project! {
+    /// A reader, a writer or both that takes a token per byte; created by [`PaceIoExt`](super::PaceIoExt). See the
+    /// [module](super) for its guarantees.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::io::PacedIo;
+    /// use tollgate::{Limiter, Quota};
+    /// let down = Limiter::new(Quota::per_second(10_000_000))?;
+    /// let up = Limiter::new(Quota::per_second(1_000_000))?;
+    /// let (here, there) = tokio::io::duplex(4096);
+    /// let mut there = PacedIo::new(there).reads(&down).writes(&up).chunk(1024);
+    /// # drop(here);
+    /// # let (mut here, far) = tokio::io::duplex(4096); drop(far);
+    /// tokio::io::copy_bidirectional(&mut here, &mut there).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Futures that poll it can be dropped at any time: it keeps the bytes that were read, and its place in the queue.
+    /// Dropping it leaves the queue and refunds the tokens that it has not used.
+    ///
+    /// # Panics
+    ///
+    /// Panics like [`Consume`](crate::Consume) on a runtime without timers.
+    #[derive(Debug)]
+    pub struct PacedIo<T, R: AsLimiter = Limiter, W: AsLimiter = Limiter> {
+        #[pin]
+        inner: T,
+        reading: Option<Reading<R>>,
+        writing: Option<Writing<W>>,
+        // The chunk size set by the user.
+        chunk: Option<u64>,
+    }
 }
 
 impl<T> PacedIo<T> {

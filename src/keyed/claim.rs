@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
-use pin_project::{pin_project, pinned_drop};
+use pin_project_lite::pin_project;
 use std::borrow::Borrow;
 use std::fmt;
 use std::future::Future;
@@ -27,29 +27,45 @@ use std::time::Duration;
 /// A grant, and the key that the claim held.
 type Granted<M, F> = (Pass<M>, F);
 
-/// A claim on `cost` tokens of a key, which it holds as `F`, in the form `Q`.
-#[pin_project(PinnedDrop)]
-pub(super) struct KeyedClaim<M: MapRef, F, Q: ?Sized> {
-    /// `None` once the future has completed.
-    held: Option<(M, F)>,
-    hash: u64,
-    cost: u64,
-    allowed: Allowed,
-    #[pin]
-    stage: Stage,
-    form: PhantomData<fn() -> Box<Q>>,
+pin_project! {
+    /// A claim on `cost` tokens of a key, which it holds as `F`, in the form `Q`.
+    pub(super) struct KeyedClaim<M: MapRef, F, Q: ?Sized> {
+        // `None` once the future has completed.
+        held: Option<(M, F)>,
+        hash: u64,
+        cost: u64,
+        allowed: Allowed,
+        #[pin]
+        stage: Stage,
+        form: PhantomData<fn() -> Box<Q>>,
+    }
+
+    impl<M: MapRef, F, Q: ?Sized> PinnedDrop for KeyedClaim<M, F, Q> {
+        // A queued claim leaves the queue when it is dropped. Afterwards the live entry may not be needed any more.
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Stage::Queued { .. } = *this.stage {
+                this.stage.set(Stage::Idle);
+                if let Some((map, _)) = this.held {
+                    map.map().may_be_idle(*this.hash);
+                }
+            }
+        }
+    }
 }
 
-#[pin_project(project = StageProjection)]
-enum Stage {
-    /// Not polled yet, or completed.
-    Idle,
-    Queued {
-        #[pin]
-        claim: Claim<Arc<Core>>,
-        /// Whether the claim has been polled. From then on an error is not counted as a refusal.
-        has_entered: bool,
-    },
+pin_project! {
+    #[project = StageProjection]
+    enum Stage {
+        // Not polled yet, or completed.
+        Idle,
+        Queued {
+            #[pin]
+            claim: Claim<Arc<Core>>,
+            // Whether the claim has been polled. From then on an error is not counted as a refusal.
+            has_entered: bool,
+        },
+    }
 }
 
 impl Stage {
@@ -196,20 +212,6 @@ fn is_refusal(first: bool, error: Option<&ConsumeError>) -> bool {
     first && error.is_some_and(|error| !matches!(error, ConsumeError::TimedOut { .. }))
 }
 
-#[pinned_drop]
-impl<M: MapRef, F, Q: ?Sized> PinnedDrop for KeyedClaim<M, F, Q> {
-    /// A queued claim leaves the queue when it is dropped. Afterwards the live entry may not be needed any more.
-    fn drop(self: Pin<&mut Self>) {
-        let mut this = self.project();
-        if let Stage::Queued { .. } = *this.stage {
-            this.stage.set(Stage::Idle);
-            if let Some((map, _)) = this.held {
-                map.map().may_be_idle(*this.hash);
-            }
-        }
-    }
-}
-
 impl<M: MapRef, F, Q: ?Sized> fmt::Debug for KeyedClaim<M, F, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waits = !matches!(self.stage, Stage::Idle);
@@ -217,24 +219,32 @@ impl<M: MapRef, F, Q: ?Sized> fmt::Debug for KeyedClaim<M, F, Q> {
     }
 }
 
-/// The future returned by [`KeyedLimiter::consume`](super::KeyedLimiter::consume).
-///
-/// # Cancel safety
-///
-/// The future can be dropped at any time, like [`Consume`](crate::Consume). The waiters behind it move up at once, and
-/// no token is lost. If the grant was made but not yet returned by `poll`, it is refunded, and the tokens can be
-/// granted again at once.
-///
-/// # Panics
-///
-/// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, or
-/// `quota_by`. The limiter is then as it was before.
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct KeyedConsume<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher = RandomState, Q: ToKey<K> + ?Sized = K> {
-    #[pin]
-    claim: KeyedClaim<&'a Map<K, S>, &'k Q, Q>,
+pin_project! {
+    /// The future returned by [`KeyedLimiter::consume`](super::KeyedLimiter::consume).
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time, like [`Consume`](crate::Consume). The waiters behind it move up at once, and
+    /// no token is lost. If the grant was made but not yet returned by `poll`, it is refunded, and the tokens can be
+    /// granted again at once.
+    ///
+    /// # Panics
+    ///
+    /// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, or
+    /// `quota_by`. The limiter is then as it was before.
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    #[derive(Debug)]
+    pub struct KeyedConsume<'a, 'k, K, S: BuildHasher = RandomState, Q = K>
+    where
+        K: Hash,
+        K: Eq,
+        K: Clone,
+        Q: ToKey<K>,
+        Q: ?Sized,
+    {
+        #[pin]
+        claim: KeyedClaim<&'a Map<K, S>, &'k Q, Q>,
+    }
 }
 
 impl<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> KeyedConsume<'a, 'k, K, S, Q> {
@@ -284,21 +294,27 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> Future for 
     }
 }
 
-/// The future returned by [`KeyedLimiter::consume_owned`](super::KeyedLimiter::consume_owned), for spawned tasks.
-///
-/// # Cancel safety
-///
-/// Same as [`KeyedConsume`].
-///
-/// # Panics
-///
-/// Same as [`KeyedConsume`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct KeyedConsumeOwned<K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
-    #[pin]
-    claim: KeyedClaim<Arc<Map<K, S>>, K, K>,
+pin_project! {
+    /// The future returned by [`KeyedLimiter::consume_owned`](super::KeyedLimiter::consume_owned), for spawned tasks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Same as [`KeyedConsume`].
+    ///
+    /// # Panics
+    ///
+    /// Same as [`KeyedConsume`].
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    #[derive(Debug)]
+    pub struct KeyedConsumeOwned<K, S: BuildHasher = RandomState>
+    where
+        K: Hash,
+        K: Eq,
+        K: Clone,
+    {
+        #[pin]
+        claim: KeyedClaim<Arc<Map<K, S>>, K, K>,
+    }
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {

@@ -193,10 +193,17 @@ impl Metered for Limiter {
 }
 
 /// The error of a second meter for one limiter: the existing meter already counts.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this limiter is metered as `{key}` already: use a clone of that meter")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AlreadyMetered {
     /// The key of the existing meter.
     pub key: String,
+}
+
+impl std::error::Error for AlreadyMetered {}
+
+impl fmt::Display for AlreadyMetered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this limiter is metered as `{}` already: use a clone of that meter", self.key)
+    }
 }

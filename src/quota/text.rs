@@ -6,12 +6,23 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// The error for text that is not a quota: names the wrong part and what it should be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{part}` is no {expected}; a quota is written like `100/s, burst 20`, `5/10s, stepped` or `manual 50`")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseQuotaError {
     part: String,
     at: usize,
     expected: &'static str,
+}
+
+impl std::error::Error for ParseQuotaError {}
+
+impl fmt::Display for ParseQuotaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { part, expected, .. } = self;
+        write!(
+            f,
+            "`{part}` is no {expected}; a quota is written like `100/s, burst 20`, `5/10s, stepped` or `manual 50`"
+        )
+    }
 }
 
 impl ParseQuotaError {

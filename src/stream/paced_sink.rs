@@ -6,38 +6,40 @@ use crate::handle::Limiter;
 use crate::pacer::Pacer;
 use futures_core::Stream;
 use futures_sink::Sink;
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
+use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A sink that takes tokens for each item before it passes the item on; created by
-/// [`pace_sends`](super::PaceSinkExt::pace_sends) and [`pace_sends_by`](super::PaceSinkExt::pace_sends_by).
-///
-/// It holds one item, which goes on when the inner sink is ready and the tokens are available. Until then it is not
-/// ready for the next item. Like every sink that buffers, it must be flushed: `send` does that, `feed` does not. While
-/// an item waits for tokens, the inner sink is flushed, so that items already paid for are not delayed by that wait.
-///
-/// A refused item stays in the sink: the next poll tries it again, and [`into_parts`](Self::into_parts) takes it out.
-///
-/// # Cancel safety
-///
-/// Futures that poll the sink can be dropped at any time: the waiting item stays in the sink and keeps its place in
-/// the queue. Dropping the sink leaves the queue, and no token is lost. It also drops the item, so flush before.
-///
-/// # Panics
-///
-/// Panics if it is sent an item without having been ready, and like [`Consume`](crate::Consume) on a runtime without
-/// timers.
-#[must_use = "sinks do nothing unless polled"]
-#[pin_project]
-pub struct PacedSink<S, Item, C = fn(&Item) -> u64, L: AsLimiter = Limiter> {
-    #[pin]
-    inner: S,
-    cost: C,
-    /// An item that was sent to this sink and has not gone on.
-    held: Option<Item>,
-    pacer: Pacer<L>,
+pin_project! {
+    /// A sink that takes tokens for each item before it passes the item on; created by
+    /// [`pace_sends`](super::PaceSinkExt::pace_sends) and [`pace_sends_by`](super::PaceSinkExt::pace_sends_by).
+    ///
+    /// It holds one item, which goes on when the inner sink is ready and the tokens are available. Until then it is not
+    /// ready for the next item. Like every sink that buffers, it must be flushed: `send` does that, `feed` does not. While
+    /// an item waits for tokens, the inner sink is flushed, so that items already paid for are not delayed by that wait.
+    ///
+    /// A refused item stays in the sink: the next poll tries it again, and [`into_parts`](Self::into_parts) takes it out.
+    ///
+    /// # Cancel safety
+    ///
+    /// Futures that poll the sink can be dropped at any time: the waiting item stays in the sink and keeps its place in
+    /// the queue. Dropping the sink leaves the queue, and no token is lost. It also drops the item, so flush before.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is sent an item without having been ready, and like [`Consume`](crate::Consume) on a runtime without
+    /// timers.
+    #[must_use = "sinks do nothing unless polled"]
+    pub struct PacedSink<S, Item, C = fn(&Item) -> u64, L: AsLimiter = Limiter> {
+        #[pin]
+        inner: S,
+        cost: C,
+        // An item that was sent to this sink and has not gone on.
+        held: Option<Item>,
+        pacer: Pacer<L>,
+    }
 }
 
 impl<S, Item, C, L: AsLimiter> PacedSink<S, Item, C, L> {
@@ -126,13 +128,29 @@ impl<S: fmt::Debug, Item, C, L: AsLimiter> fmt::Debug for PacedSink<S, Item, C, 
 }
 
 /// The error of a [`PacedSink`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacedSinkError<E> {
     /// The limiter refused the item. The item stays in the sink, and the next poll tries it again. Nothing was
     /// consumed.
-    #[error("an item may not pass: {0}")]
-    Refused(#[source] ConsumeError),
+    Refused(ConsumeError),
     /// The inner sink failed.
-    #[error(transparent)]
     Inner(E),
+}
+
+impl<E: Error + 'static> Error for PacedSinkError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(error),
+            Self::Inner(error) => error.source(),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for PacedSinkError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => write!(f, "an item may not pass: {error}"),
+            Self::Inner(error) => error.fmt(f),
+        }
+    }
 }

@@ -7,34 +7,36 @@ use crate::handle::Limiter;
 use crate::pacer::Pacer;
 use futures_core::{FusedStream, Stream};
 use futures_sink::Sink;
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
+use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A stream that takes tokens for each item before it yields the item; created by [`pace`](super::PaceStreamExt::pace)
-/// and [`pace_by`](super::PaceStreamExt::pace_by).
-///
-/// It yields one result for each item of the inner stream: `Ok` if the item was granted, `Err` with the item inside if
-/// the limiter refused it. It asks the inner stream for the next item after the previous one has passed.
-///
-/// # Cancel safety
-///
-/// Futures that poll the stream can be dropped at any time: the waiting item stays in the stream and keeps its place
-/// in the queue. Dropping the stream leaves the queue, and no token is lost.
-///
-/// # Panics
-///
-/// Panics like [`Consume`](crate::Consume) on a runtime without timers.
-#[must_use = "streams do nothing unless polled"]
-#[pin_project]
-pub struct PacedStream<S: Stream, C = fn(&<S as Stream>::Item) -> u64, L: AsLimiter = Limiter> {
-    #[pin]
-    inner: S,
-    cost: C,
-    /// An item that came out of `inner` and is not paid for yet.
-    held: Option<S::Item>,
-    pacer: Pacer<L>,
+pin_project! {
+    /// A stream that takes tokens for each item before it yields the item; created by [`pace`](super::PaceStreamExt::pace)
+    /// and [`pace_by`](super::PaceStreamExt::pace_by).
+    ///
+    /// It yields one result for each item of the inner stream: `Ok` if the item was granted, `Err` with the item inside if
+    /// the limiter refused it. It asks the inner stream for the next item after the previous one has passed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Futures that poll the stream can be dropped at any time: the waiting item stays in the stream and keeps its place
+    /// in the queue. Dropping the stream leaves the queue, and no token is lost.
+    ///
+    /// # Panics
+    ///
+    /// Panics like [`Consume`](crate::Consume) on a runtime without timers.
+    #[must_use = "streams do nothing unless polled"]
+    pub struct PacedStream<S: Stream, C = fn(&<S as Stream>::Item) -> u64, L: AsLimiter = Limiter> {
+        #[pin]
+        inner: S,
+        cost: C,
+        // An item that came out of `inner` and is not paid for yet.
+        held: Option<S::Item>,
+        pacer: Pacer<L>,
+    }
 }
 
 type Passed<T, L> = Option<Result<(T, OwnedGrant<L>), RefusedItem<T>>>;
@@ -149,12 +151,13 @@ impl<S: Stream + fmt::Debug, C, L: AsLimiter> fmt::Debug for PacedStream<S, C, L
     }
 }
 
-/// A [`PacedStream`] that yields each item with its grant; created by [`with_grants`](PacedStream::with_grants).
-#[must_use = "streams do nothing unless polled"]
-#[pin_project]
-pub struct WithGrants<S: Stream, C = fn(&<S as Stream>::Item) -> u64, L: AsLimiter = Limiter> {
-    #[pin]
-    paced: PacedStream<S, C, L>,
+pin_project! {
+    /// A [`PacedStream`] that yields each item with its grant; created by [`with_grants`](PacedStream::with_grants).
+    #[must_use = "streams do nothing unless polled"]
+    pub struct WithGrants<S: Stream, C = fn(&<S as Stream>::Item) -> u64, L: AsLimiter = Limiter> {
+        #[pin]
+        paced: PacedStream<S, C, L>,
+    }
 }
 
 impl<S: Stream, C, L: AsLimiter> WithGrants<S, C, L> {
@@ -189,14 +192,24 @@ impl<S: Stream + fmt::Debug, C, L: AsLimiter> fmt::Debug for WithGrants<S, C, L>
 }
 
 /// An item that the limiter refused, and why. Nothing was consumed.
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an item may not pass: {error}")]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RefusedItem<T> {
     /// The item.
     pub item: T,
     /// Why the limiter refused it.
-    #[source]
     pub error: ConsumeError,
+}
+
+impl<T> Error for RefusedItem<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<T> fmt::Display for RefusedItem<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an item may not pass: {}", self.error)
+    }
 }
 
 /// Omits the item, which need not be `Debug`.

@@ -6,7 +6,7 @@ use crate::blocking;
 use crate::core::coop::poll_paid;
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
-use pin_project::pin_project;
+use pin_project_lite::pin_project;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
@@ -18,27 +18,28 @@ use std::time::Duration;
 
 type Running<K> = Pin<Box<dyn Future<Output = Result<DistributedKeyedGrant<K>, ConsumeError>> + Send>>;
 
-/// The future returned by [`DistributedKeyedLimiter::consume`](super::DistributedKeyedLimiter::consume). It owns the
-/// limiter and the key, so it can be spawned.
-///
-/// # Cancel safety
-///
-/// The future can be dropped at any time, like [`Consume`](crate::Consume), with one exception: while the first request
-/// for a key is under way, the store may have granted its tokens already, and these tokens are lost.
-///
-/// # Panics
-///
-/// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, `quota_by`, or the
-/// function that names the key. The limiter is then as it was before.
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-pub struct DistributedKeyedConsume<K> {
-    /// `None` once the future was polled.
-    claim: Option<KeyClaim<K>>,
-    /// The claim that was polled; `None` once it has completed. Never locked: the mutex makes the future `Sync`.
-    running: Mutex<Option<Running<K>>>,
-    #[pin]
-    _pinned: PhantomPinned,
+pin_project! {
+    /// The future returned by [`DistributedKeyedLimiter::consume`](super::DistributedKeyedLimiter::consume). It owns the
+    /// limiter and the key, so it can be spawned.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time, like [`Consume`](crate::Consume), with one exception: while the first request
+    /// for a key is under way, the store may have granted its tokens already, and these tokens are lost.
+    ///
+    /// # Panics
+    ///
+    /// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, `quota_by`, or the
+    /// function that names the key. The limiter is then as it was before.
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct DistributedKeyedConsume<K> {
+        // `None` once the future was polled.
+        claim: Option<KeyClaim<K>>,
+        // The claim that was polled; `None` once it has completed. Never locked: the mutex makes the future `Sync`.
+        running: Mutex<Option<Running<K>>>,
+        #[pin]
+        _pinned: PhantomPinned,
+    }
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedConsume<K> {

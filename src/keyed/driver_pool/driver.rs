@@ -6,7 +6,7 @@ use crate::core::alarm::Alarm;
 use crate::core::driving::{Look, LookReason};
 use crate::core::replenisher::Replenisher;
 use crate::keyed::timers::Timers;
-use pin_project::{pin_project, pinned_drop};
+use pin_project_lite::pin_project;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
@@ -36,36 +36,58 @@ enum Job {
     GiveUp(Weak<Core>, u32),
 }
 
-/// A future that serves the queues of all keys, returned by
-/// [`KeyedLimiter::replenisher`](crate::KeyedLimiter::replenisher). It completes when the last clone of the limiter is
-/// dropped.
-///
-/// # Cancel safety
-///
-/// The future can be dropped at any time: waiters are woken and look for another driver on their own runtimes.
-///
-/// # Panics
-///
-/// Panics when polled outside of a tokio runtime, or on a runtime without timers, as `tokio::time::sleep` does.
-#[must_use = "a replenisher does nothing unless it is spawned or polled"]
-#[pin_project(PinnedDrop)]
-pub struct KeyedReplenisher {
-    pool: Arc<DriverPool>,
-    mailbox: Arc<Mailbox>,
-    /// The entries that were taken from the mailbox.
-    woken: Vec<Arc<QueueWaker>>,
-    timers: Timers<Job>,
-    /// How many of its jobs are obsolete.
-    stale: usize,
-    /// Jobs that are due and have not been run yet.
-    due: VecDeque<Job>,
-    is_registered: bool,
-    #[pin]
-    alarm: Alarm,
-    /// For a manual driver: serves the parent limiter, by the parent's own clock. Runtimes with waiters have drivers of
-    /// the parent for that.
-    #[pin]
-    parent: Option<Replenisher>,
+pin_project! {
+    /// A future that serves the queues of all keys, returned by
+    /// [`KeyedLimiter::replenisher`](crate::KeyedLimiter::replenisher). It completes when the last clone of the limiter is
+    /// dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time: waiters are woken and look for another driver on their own runtimes.
+    ///
+    /// # Panics
+    ///
+    /// Panics when polled outside of a tokio runtime, or on a runtime without timers, as `tokio::time::sleep` does.
+    #[must_use = "a replenisher does nothing unless it is spawned or polled"]
+    pub struct KeyedReplenisher {
+        pool: Arc<DriverPool>,
+        mailbox: Arc<Mailbox>,
+        // The entries that were taken from the mailbox.
+        woken: Vec<Arc<QueueWaker>>,
+        timers: Timers<Job>,
+        // How many of its jobs are obsolete.
+        stale: usize,
+        // Jobs that are due and have not been run yet.
+        due: VecDeque<Job>,
+        is_registered: bool,
+        #[pin]
+        alarm: Alarm,
+        // For a manual driver: serves the parent limiter, by the parent's own clock. Runtimes with waiters have drivers of
+        // the parent for that.
+        #[pin]
+        parent: Option<Replenisher>,
+    }
+
+    impl PinnedDrop for KeyedReplenisher {
+        // The runtime shuts down, or the user dropped a manual driver: removes this driver's entries from all queues, and
+        // their waiters look for another driver.
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            let mut inbox = this.mailbox.inbox.lock();
+            inbox.ended = true;
+            let left = std::mem::take(&mut *inbox);
+            inbox.ended = true;
+            drop(inbox);
+            drop(left);
+            let number = this.mailbox.number;
+            this.pool.mailboxes.lock().retain(|mailbox| mailbox.number != number);
+            if let Some(owner) = this.pool.owner.upgrade() {
+                for live in owner.live_entries() {
+                    live.remove_driver(number);
+                }
+            }
+        }
+    }
 }
 
 impl fmt::Debug for KeyedReplenisher {
@@ -223,26 +245,4 @@ fn let_go(live: Arc<Core>, owner: &dyn EntryOwner) {
     let hash = live.key_hash();
     drop(live);
     hash.inspect(|hash| owner.let_go(*hash));
-}
-
-#[pinned_drop]
-impl PinnedDrop for KeyedReplenisher {
-    /// The runtime shuts down, or the user dropped a manual driver: removes this driver's entries from all queues, and
-    /// their waiters look for another driver.
-    fn drop(self: Pin<&mut Self>) {
-        let this = self.project();
-        let mut inbox = this.mailbox.inbox.lock();
-        inbox.ended = true;
-        let left = std::mem::take(&mut *inbox);
-        inbox.ended = true;
-        drop(inbox);
-        drop(left);
-        let number = this.mailbox.number;
-        this.pool.mailboxes.lock().retain(|mailbox| mailbox.number != number);
-        if let Some(owner) = this.pool.owner.upgrade() {
-            for live in owner.live_entries() {
-                live.remove_driver(number);
-            }
-        }
-    }
 }
