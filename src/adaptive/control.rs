@@ -76,6 +76,8 @@ pub(super) struct Law {
 
 impl Law {
     pub(super) fn new(slowest: f64, fastest: f64) -> Self {
+        // Rounding can make the smaller of two rates the larger one.
+        let fastest = fastest.max(slowest);
         Self { slowest, fastest, increase: None, decrease: DEEPEST, settle: SETTLE }
     }
 }

@@ -12,6 +12,14 @@ fn bounds_are_quotas_or_their_text() {
 }
 
 #[test]
+fn bounds_may_be_one_rate_in_two_forms() {
+    // As numbers of tokens per second the first is the larger one, by the last bit.
+    let api = Adaptive::between("1/300ms", "3/900ms").build().unwrap();
+    api.attempt(1, true).throttled(None);
+    assert_eq!(api.snapshot().rate, Quota::new(1, Duration::from_millis(300)).burst(1));
+}
+
+#[test]
 fn text_that_is_no_rate_is_an_error_that_names_it() {
     let numbers = ["NaN/s", "-1/s", "inf/s", "1e30/s", "1000000000000000000000000000000/s", "1.5/s", "", "/", "10"];
     for text in numbers {
