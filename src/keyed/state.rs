@@ -253,7 +253,7 @@ impl<K> Restored<K> {
             let rates = map.rates(rates.quotas.clone());
             let levels = rates.advance(&rates.of_parts(at, |index| levels[index]), self.until);
             if own {
-                map.assign(&key, &Assigned::Own(Arc::clone(&rates)))?;
+                map.assign(&key, &Assigned::Own(Arc::clone(&rates)), true)?;
             }
             // The levels are those of now. They are kept even if the map is full.
             map.act(

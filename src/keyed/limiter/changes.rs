@@ -51,7 +51,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     pub fn set_quota_for(&self, key: &(impl ToKey<K> + ?Sized), quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
         let quotas = quotas.into();
         quotas.check()?;
-        self.map.assign(key, &Assigned::Own(self.map.rates(quotas)))
+        self.map.assign(key, &Assigned::Own(self.map.rates(quotas)), false)
     }
 
     /// Changes one quota of one key, selected by index or by name. The key keeps its other quotas, and the name. From
@@ -79,12 +79,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         which: impl Into<Which<'q>>,
         quota: Quota,
     ) -> Result<(), ConfigError> {
-        self.map.assign(key, &Assigned::One(which.into(), quota))
+        self.map.assign(key, &Assigned::One(which.into(), quota), false)
     }
 
     /// Gives a key the quotas that a new key would have, if they are valid. The tokens of the key stay.
     pub fn reset_quota_for(&self, key: &(impl ToKey<K> + ?Sized)) {
-        _ = self.map.assign(key, &Assigned::AsNew);
+        _ = self.map.assign(key, &Assigned::AsNew, false);
     }
 
     /// Asks [`quota_by`](crate::KeyedBuilder::quota_by) again for each key in memory, and gives the key the quotas that
@@ -125,7 +125,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         for number in 0..map.shards.len() {
             map.list_shard(number, |listed| {
                 let keys = listed.into_iter().filter(|listed| !listed.pinned).map(|listed| listed.key);
-                keys.for_each(|key| _ = map.assign(&key, &Assigned::AsNewUnlessOwn));
+                keys.for_each(|key| _ = map.assign(&key, &Assigned::AsNewUnlessOwn, false));
             });
         }
     }

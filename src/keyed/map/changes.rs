@@ -38,16 +38,17 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
     }
 
-    /// Gives `key` the assigned quotas, and so its live entry, if it has one.
+    /// Gives `key` the assigned quotas, and so its live entry, if it has one. `forced`: even if the map is full.
     pub(in crate::keyed) fn assign(
         &self,
         key: &(impl ToKey<K> + ?Sized),
         assigned: &Assigned<'_>,
+        forced: bool,
     ) -> Result<(), ConfigError> {
         let key = self.hashed(key);
         let stale = self.act(
             key,
-            false,
+            forced,
             |_| unreachable!("a live entry is returned with its new quotas"),
             |shard, request, context| shard.set_quotas_for(request, assigned, context),
         )?;
