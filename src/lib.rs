@@ -116,6 +116,8 @@
 //!   * A timer that is late by `d` delivers everything that fell due meanwhile together, so an observer sees at most
 //!     `burst + rate x (window + d)`. [`Snapshot::lateness`] reports `d`. tokio's timers are about 1 ms late.
 //!   * A claim that costs more than the burst is granted as a whole, once enough tokens are minted for it.
+//!   * Of a calendar quota, `rate x window` is the sum of the amounts of the periods that begin in the window. Of a sliding
+//!     quota, at most the amount is granted in any window of one period.
 //! * **No waiter is lost.** Waiters are served in the order of arrival, at the instants of the schedule, whatever
 //!   other callers do: they may give up at any moment, hang, panic, or shut their runtime down.
 //! * **Exact arithmetic.** Tokens and nanoseconds are integers. The fraction of a token is carried exactly, for years.

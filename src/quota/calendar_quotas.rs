@@ -8,7 +8,8 @@ use crate::error::ConfigError;
 ///
 /// **Within one period, tokens granted less tokens refunded <= amount.** When a period begins, the bucket has the amount,
 /// whatever was left: nothing is carried over. A refund of tokens that were granted in an earlier period frees
-/// nothing, and neither does one of a call that would have waited in a [dry run](crate::Builder::dry_run).
+/// nothing, and neither does one of a call that would have waited in a [dry run](crate::Builder::dry_run), nor in the parent
+/// of a keyed limiter one of a key.
 ///
 /// The wall clock is [`Clock::wall`](crate::Clock::wall), by default the system's. It is read when a period is about to
 /// begin, and at least every minute while callers wait, or when a call comes. So a limiter notices a clock that was set,
@@ -18,7 +19,8 @@ use crate::error::ConfigError;
 /// Of a distributed limiter, it is the store's clock that counts, and periods have at least a second. A store that was not
 /// asked for an hour beyond a period has forgotten the quota, and begins with its [`initial`](Self::initial) tokens.
 ///
-/// Which instants these are is decided by the [`jiff`](https://docs.rs/jiff) crate, by the system's database of time zones.
+/// Which instants these are is decided by the [`jiff`](https://docs.rs/jiff) crate, by the system's database of time zones, or
+/// by its own where the system has none.
 ///
 /// | case | rule |
 /// |---|---|
@@ -28,7 +30,7 @@ use crate::error::ConfigError;
 ///
 /// # Examples
 ///
-/// Days of 23 hours, of 24, and of 25, and months from the 31st:
+/// Days of 23 hours, of 24, and of 25, months from the 31st, and a zone that has given up daylight saving:
 ///
 /// ```
 /// use std::time::SystemTime;
@@ -49,6 +51,10 @@ use crate::error::ConfigError;
 /// let month = Quota::per_calendar_month(50_000).starting_on(31);
 /// assert_eq!(until_next(month, "2026-01-31T00:00Z")? / 24, 28);
 /// assert_eq!(until_next(month, "2026-02-28T00:00Z")? / 24, 31);
+///
+/// let brazil = Quota::per_calendar_day(10_000).in_time_zone("America/Sao_Paulo")?;
+/// assert_eq!(until_next(brazil, "2018-11-04T01:00-02")?, 23);
+/// assert_eq!(until_next(brazil, "2019-11-03T00:00-03")?, 24);
 /// # Ok(()) }
 /// ```
 impl Quota {

@@ -182,6 +182,10 @@ fn rate(part: &str) -> Result<Quota, Wrong<'_>> {
     if let Some((unit, zone)) = every.split_once('@') {
         return calendar(amount, unit.trim(), zone.trim());
     }
+    #[cfg(not(feature = "calendar"))]
+    if every.contains('@') {
+        return Err(Wrong(every.trim(), "period in a build without the feature `calendar`"));
+    }
     Ok(Quota::new(amount, period(every)?))
 }
 

@@ -1,5 +1,5 @@
 //! Random histories in zones with daylight saving, in which the wall clock is set back and forth: an exact model, and the
-//! law by brute force.
+//! law by brute force. A key of a keyed limiter does in all of them what a limiter does.
 //!
 //! A minute or more passes before each step, so the limiter reads the wall clock at each.
 
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio_test::task::{Spawn, spawn};
-use tollgate::{Clock, Consume, Grant, Limiter, ManualClock, Quota};
+use tollgate::{Clock, Consume, Grant, KeyedConsume, KeyedGrant, KeyedLimiter, Limiter, ManualClock, Quota};
 
 const ZONES: [&str; 5] =
     ["America/Los_Angeles", "Europe/Berlin", "Africa/Cairo", "America/Havana", "Australia/Lord_Howe"];
@@ -130,12 +130,18 @@ impl Model {
     }
 }
 
+const KEY: u8 = 1;
+
+/// What a limiter does, and a key.
+type Both<L, K> = (L, K);
+
 struct World<'a> {
     limiter: &'a Limiter,
+    keyed: &'a KeyedLimiter<u8>,
     clock: ManualClock,
     model: Model,
-    grants: Vec<(Grant<'a>, usize)>,
-    waiting: VecDeque<Spawn<Consume<'a>>>,
+    grants: Vec<(Both<Grant<'a>, KeyedGrant<'a, u8>>, usize)>,
+    waiting: VecDeque<Both<Spawn<Consume<'a>>, Spawn<KeyedConsume<'a, 'a, u8>>>>,
 }
 
 impl World<'_> {
@@ -150,23 +156,25 @@ impl World<'_> {
         }
         self.model.look(before, expected, self.clock.wall());
         self.limiter.tick();
+        self.keyed.tick();
         self.serve();
         assert_eq!(self.waiting.len(), self.model.queue.len());
         let cost = random.u64(1..=self.model.amount);
         match random.u8(0..8) {
             0..4 => {
                 let is_there = self.model.queue.is_empty() && cost <= self.model.level;
-                let granted = self.limiter.try_acquire(cost);
-                assert_eq!(granted.is_ok(), is_there);
-                if let Ok(grant) = granted {
+                let (granted, of_key) = (self.limiter.try_acquire(cost), self.keyed.try_acquire(&KEY, cost));
+                assert_eq!((granted.is_ok(), of_key.is_ok()), (is_there, is_there));
+                if let (Ok(grant), Ok(of_key)) = (granted, of_key) {
                     self.model.take(cost);
-                    self.grants.push((grant, self.model.count));
+                    self.grants.push(((grant, of_key), self.model.count));
                 }
             }
             4..7 if !self.grants.is_empty() => {
-                let (mut grant, period) = self.grants.swap_remove(random.usize(0..self.grants.len()));
+                let ((mut grant, mut of_key), period) = self.grants.swap_remove(random.usize(0..self.grants.len()));
                 let tokens = grant.cost();
                 grant.settle(0);
+                of_key.settle(&KEY, 0);
                 if period == self.model.count {
                     self.model.level += tokens;
                     self.model.log.push((-(tokens as i64), period));
@@ -175,23 +183,27 @@ impl World<'_> {
                 }
             }
             _ => {
-                let mut claim = spawn(self.limiter.consume(cost));
-                if claim.poll().is_pending() {
+                let (mut claim, mut of_key) =
+                    (spawn(self.limiter.consume(cost)), spawn(self.keyed.consume(&KEY, cost)));
+                let waits = claim.poll().is_pending();
+                assert_eq!(of_key.poll().is_pending(), waits);
+                if waits {
                     self.model.queue.push_back(cost);
-                    self.waiting.push_back(claim);
+                    self.waiting.push_back((claim, of_key));
                 } else {
                     self.model.take(cost);
                 }
             }
         }
         let level = if self.model.queue.is_empty() { self.model.level } else { 0 };
-        assert_eq!(self.limiter.available(), level);
+        assert_eq!((self.limiter.available(), self.keyed.available(&KEY)), (level, level));
     }
 
     fn serve(&mut self) {
-        while self.waiting.front_mut().is_some_and(|claim| claim.is_woken()) {
-            let granted = self.waiting.pop_front().expect("a front").poll();
-            assert!(matches!(granted, Poll::Ready(Ok(_))));
+        while self.waiting.front_mut().is_some_and(|(claim, _)| claim.is_woken()) {
+            let (mut claim, mut of_key) = self.waiting.pop_front().expect("a front");
+            assert!(of_key.is_woken());
+            assert!(matches!((claim.poll(), of_key.poll()), (Poll::Ready(Ok(_)), Poll::Ready(Ok(_)))));
         }
     }
 }
@@ -206,13 +218,14 @@ fn the_law_is_kept_while_the_wall_clock_is_set_back_and_forth() {
         clock.set_wall(start);
         let quota = Periods::quota(kind, amount, zone);
         let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().expect("valid");
+        let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).shards(1).build().expect("valid");
         let periods = Periods { zone: TimeZone::get(zone).expect("known"), kind };
         let number = periods.number(start);
         let begun = [number - 1, number].into();
         let (queue, log) = (VecDeque::new(), Vec::new());
         let model = Model { periods, amount, level: amount, begun, next: number + 1, count: 0, queue, log };
         let (grants, waiting) = (Vec::new(), VecDeque::new());
-        let mut world = World { limiter: &limiter, clock, model, grants, waiting };
+        let mut world = World { limiter: &limiter, keyed: &keyed, clock, model, grants, waiting };
         let step = |step| {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.step(&mut random)));
             assert!(result.is_ok(), "seed {seed}, step {step}: {quota}");

@@ -3,6 +3,7 @@
 mod clocks;
 #[cfg(feature = "keyed")]
 mod keys;
+#[cfg(feature = "keyed")]
 mod law;
 #[cfg(feature = "distributed")]
 mod stores;

@@ -12,7 +12,7 @@ mod with_enforced;
 use crate::fixture::*;
 
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
-use crate::oracle::ops::{Dice, Scale, cost, rule, slide};
+use crate::oracle::ops::{Dice, Scale, any_rule, cost, slide};
 use crate::oracle::ops::{Setup, any_scale};
 use crate::oracle::{self, Answer, Id, Int, Oracle, Rule};
 
@@ -196,7 +196,7 @@ fn trace(changes: bool) -> impl Strategy<Value = Trace> {
     let rovers_at = prop_oneof![2 => Just(0), 1 => (0_u64..300).prop_map(|below| u64::MAX - below)];
     (any_scale(), rules, max_waiting, rovers_at, prop::collection::vec(dice(), 1..80)).prop_map(
         move |(scale, rules, max_waiting, rovers_at, dice)| {
-            let rules: Vec<Rule> = rules.into_iter().map(|dice| rule(scale, dice)).collect();
+            let rules: Vec<Rule> = rules.into_iter().map(|dice| any_rule(scale, dice)).collect();
             let setup = Setup { rules: rules.clone(), max_in_flight: None, max_waiting, rovers_at, watched: false };
             let steps = dice.into_iter().map(|dice| step(&setup, scale, dice, changes)).collect();
             Trace { rules, max_waiting, rovers_at, steps }
@@ -212,7 +212,7 @@ fn step(setup: &Setup, scale: Scale, (kind, a, b, c): Dice, changes: bool) -> St
         9..=12 => Step::Call(Call::Try(price)),
         13..=16 => Step::Call(Call::Within(price, span)),
         17..=18 if changes => Step::Settle(b.into(), price / 2 * Int::from(c % 4)),
-        19 if changes => Step::SetQuota(usize::from(b) % setup.rules.len(), rule(scale, (a as u8, b, c, a))),
+        19 if changes => Step::SetQuota(usize::from(b) % setup.rules.len(), any_rule(scale, (a as u8, b, c, a))),
         20 if changes => Step::Replenish(price),
         21 if changes => Step::Pause(span),
         24 if changes => Step::Resume,

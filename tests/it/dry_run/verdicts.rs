@@ -27,6 +27,9 @@ fn compare(trace: &Trace, are_all_dry: bool) -> (usize, Oracle, HashMap<Id, (Int
             }
             Step::Call(call) => {
                 let verdict = call.ask(&mut oracle, now, id);
+                if !matches!(verdict, super::Verdict::Wait(Some(0))) {
+                    oracle.uncounted.push(id);
+                }
                 waits += usize::from(matches!(verdict, super::Verdict::Wait(Some(1..))));
                 match call.make(&limiter) {
                     Made::Granted(grant) => {

@@ -86,8 +86,8 @@ pub(crate) struct Oracle {
     max_waiting: u64,
     closed: bool,
     log: Vec<Granted>,
-    /// Grants of which a window does not know the instant.
-    uncounted: Vec<Id>,
+    /// Grants of which a window or a calendar does not know the instant.
+    pub(crate) uncounted: Vec<Id>,
     /// Whether the limiter is in dry run: a window then knows no grant that is refunded.
     pub(crate) in_dry_run: bool,
     /// Tokens charged by settlements, and tokens refunded.

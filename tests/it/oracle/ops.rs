@@ -220,7 +220,7 @@ pub(crate) fn rule(scale: Scale, (kind, a, b, c): Dice) -> Rule {
 }
 
 /// A rule of any kind, for histories of a limiter.
-fn any_rule(scale: Scale, dice: Dice) -> Rule {
+pub(crate) fn any_rule(scale: Scale, dice: Dice) -> Rule {
     match rule(scale, dice) {
         Rule { refill: Refill::Stepped { amount, period }, initial, .. }
             if dice.1 & 1 == 0 && "1/s@epoch".parse::<tollgate::Quota>().is_ok() =>

@@ -44,6 +44,25 @@ fn each_quota_is_reported_by_itself() {
     assert_eq!(limit, r#""second";r=10;t=1, "default-1";r=80;t=35, "default-2";r=980;t=86399"#);
 }
 
+/// The wall clock shows the beginning of 1971 in UTC, when it is 16:00 in Los Angeles.
+#[test]
+fn calendar_and_sliding_quotas_are_reported_until_their_tokens_come() {
+    let day = Quota::per_calendar_day(10).in_time_zone("America/Los_Angeles").unwrap();
+    let quotas = Limiter::builder().quota_named("day", day).quota_named("hour", Quota::per_hour(12).sliding());
+    let (limiter, clock) = built(quotas);
+    take(&limiter, 4);
+    clock.advance(600 * SECOND);
+    let policy = r#""day";q=10;w=86400, "hour";q=12;w=3600"#;
+    assert_eq!(plain(&limiter), [policy, r#""day";r=6;t=28200, "hour";r=8;t=3000"#]);
+    take(&limiter, 6);
+    assert_eq!(plain(&limiter), [policy, r#""day";r=0;t=28200, "hour";r=2;t=3000"#]);
+    let limits = RateLimits::of(&limiter.snapshot(), &Terms::default());
+    let refused = limiter.try_acquire(1).unwrap_err();
+    assert_eq!(tollgate_tower::http::Refusal::new(refused, &limits).retry_after, Some(28_200), "at midnight");
+    clock.advance(28_200 * SECOND);
+    assert_eq!(plain(&limiter), [policy, r#""day";r=10;t=86400, "hour";r=12;t=3600"#]);
+}
+
 #[test]
 fn a_period_of_fractional_seconds_is_reported_exactly_or_rounded_up() {
     let policy = |quota: Quota| {
