@@ -190,7 +190,7 @@ fn bad_input_is_named_with_what_to_write() {
     folder.write("keyless.csv", "instant\n1\n");
     folder.write("millis.csv", "instant\n1700000000123\n");
     folder.write("keys.csv", "instant,key\n1,ann\n");
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["headless.csv", "--wait-p99", "1s"], "`2026-11-23T07:00:10Z`, names no column `instant`"),
         (&["keys.csv", "--per-key", "--quota", "9/s, initial 0"], "initial"),
         (&["gone.csv", "--wait-p99", "1s"], "cannot open the trace `gone.csv`: No such file"),
@@ -204,7 +204,8 @@ fn bad_input_is_named_with_what_to_write() {
         (&["keyless.csv", "--wait-p99", "50"], "`50` is no duration: write a number and a unit, such as 50ms"),
         (&["keyless.csv", "--refuse", "many"], "`many` is no share of the calls: write 0.1% or 0.001"),
         (&["keyless.csv", "--quota", "100"], "`100` is no rate such as `100/s`"),
-        (&["keyless.csv", "--quota", "9/s, stepped"], "is not continuous: write a rate and a burst"),
+        (&["keyless.csv", "--quota", "manual 9"], "has no rate: write one, such as"),
+        (&["keyless.csv", "--quota", "9/day@Mars"], "`Mars` is no time zone"),
         (&["keyless.csv", "--quota", "0/s, burst 1"], "amount"),
         (&[], "<TRACE>"),
     ];
