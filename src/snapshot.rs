@@ -116,7 +116,8 @@ pub struct QuotaSnapshot {
     /// ignored.
     pub available: u64,
     /// After how long a new caller could take one more token than that, if no caller arrives or leaves; `None` if
-    /// the time is unknown. For a full quota, how long the next token takes after one was taken.
+    /// the time is unknown. For a full quota, how long the next token takes after one was taken; `None` for a full sliding
+    /// one, which never grants more at once.
     pub more_in: Option<Duration>,
     /// True if the quota is in [dry run](crate::Builder::dry_run). The head, the level and the available tokens are then
     /// those of the simulation.
