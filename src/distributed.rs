@@ -95,7 +95,7 @@ pub use memory::MemoryStore;
 pub(crate) use planner::random_node;
 pub(crate) use planner::{Plan, RefillPlanner, SentAway, View, Wanted};
 pub(crate) use race::first;
-pub(crate) use refill_task::{RefillHandle, Replan};
+pub(crate) use refill_task::RefillHandle;
 pub use replies::ReplyKind;
 pub use stores::Stores;
 pub use terms::QuotaTerms;

@@ -71,10 +71,6 @@ pub struct Breaker {
     repeats: Limiter,
     /// The number of the current repair task, and the time of its last sign of life.
     repair: Mutex<(u64, Option<Instant>)>,
-    opened: AtomicU64,
-    trials: AtomicU64,
-    timeouts: AtomicU64,
-    not_sent: AtomicU64,
 }
 
 /// The state of a [`Breaker`]; from [`Breaker::snapshot`].
@@ -86,8 +82,6 @@ pub struct BreakerSnapshot {
     pub circuit: Circuit,
     /// How many times the circuit has opened.
     pub opened: u64,
-    /// How many times the server was tried while the circuit was open or the connection was broken.
-    pub trials: u64,
     /// Requests that were sent and not answered in time.
     pub timeouts: u64,
     /// Requests that were not sent, because the circuit was open or too many others were under way.
@@ -98,86 +92,82 @@ pub struct BreakerSnapshot {
 
 #[derive(Clone, Debug, Default)]
 struct Status {
-    circuit: Circuit,
+    seen: BreakerSnapshot,
+    /// Why the circuit was opened last.
     why: String,
     /// Counts repairs: after each, there may be a new connection.
     repairs: u64,
 }
 
 impl Default for Breaker {
+    /// A closed breaker.
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Breaker {
-    /// Creates a closed breaker.
-    pub fn new() -> Self {
         Self {
-            status: watch::Sender::new(Status::default()),
+            status: watch::Sender::default(),
             permits: Semaphore::new(MAX_IN_FLIGHT),
             began: Instant::now(),
             answered: AtomicU64::new(0),
             strikes: AtomicU32::new(0),
             repeats: Limiter::new(Quota::per_second(REPEATS).burst(1)).expect("the quota is valid"),
-            repair: Mutex::new((0, None)),
-            opened: AtomicU64::new(0),
-            trials: AtomicU64::new(0),
-            timeouts: AtomicU64::new(0),
-            not_sent: AtomicU64::new(0),
+            repair: Mutex::default(),
         }
     }
+}
 
+impl Breaker {
     /// Waits for a permit to send a request, which the caller holds while the request is under way.
     ///
     /// # Errors
     ///
     /// [`StoreError::NotSent`] if the circuit is open, or opens meanwhile, or there is no permit for `answer_timeout`.
     pub async fn admit(&self, answer_timeout: Duration) -> Result<impl Send, StoreError> {
-        if let Some(why) = self.why_open() {
-            return Err(self.not_sent(why));
+        let (mut permit, mut why) = (self.permits.try_acquire().ok(), self.why_open());
+        if permit.is_none() && why.is_none() {
+            let acquired = async { permit = self.permits.acquire().await.ok() };
+            // The circuit may be closed again when this task runs.
+            let opened = async { why = Some(self.opens().await) };
+            _ = timeout(answer_timeout, first(opened, acquired)).await;
+            why = why.or_else(|| self.why_open());
         }
-        if let Ok(permit) = self.permits.try_acquire() {
-            return Ok(permit);
-        }
-        let (mut permit, mut why) = (None, None);
-        let acquired = async { permit = self.permits.acquire().await.ok() };
-        // The circuit may be closed again when this task runs.
-        let opened = async { why = Some(self.opens().await) };
-        _ = timeout(answer_timeout, first(opened, acquired)).await;
-        if let Some(why) = why.or_else(|| self.why_open()) {
-            return Err(self.not_sent(why));
-        }
-        permit.ok_or_else(|| {
-            let why = format!(
-                "{MAX_IN_FLIGHT} requests stayed unanswered for {answer_timeout:?}: reduce the load or try later"
-            );
-            self.not_sent(why)
+        permit.filter(|_| why.is_none()).ok_or_else(|| {
+            self.not_sent(why.unwrap_or_else(|| {
+                format!(
+                    "{MAX_IN_FLIGHT} requests stayed unanswered for {answer_timeout:?}: reduce the load or try later"
+                )
+            }))
         })
+    }
+
+    /// Changes the counters, which nothing waits for.
+    fn count(&self, change: impl FnOnce(&mut BreakerSnapshot)) {
+        self.status.send_if_modified(|status| {
+            change(&mut status.seen);
+            false
+        });
     }
 
     /// Counts a request that was not sent because of `why`, and returns the error for it.
     pub fn not_sent(&self, why: String) -> StoreError {
-        self.not_sent.fetch_add(1, Relaxed);
+        self.count(|seen| seen.not_sent += 1);
         StoreError::NotSent(why)
     }
 
     /// Returns the reason why no requests are sent; `None` if they are sent.
     pub fn why_open(&self) -> Option<String> {
         let status = self.status.borrow();
-        (status.circuit != Circuit::Closed).then(|| status.why.clone())
+        status.is_open().then(|| status.why.clone())
     }
 
     /// Waits until the circuit is open, and returns the reason.
     async fn opens(&self) -> String {
         let mut status = self.status.subscribe();
-        let opened = status.wait_for(|status| status.circuit != Circuit::Closed).await;
+        let opened = status.wait_for(Status::is_open).await;
         opened.map(|status| status.why.clone()).unwrap_or_default()
     }
 
     async fn closes(&self) {
         let mut status = self.status.subscribe();
-        _ = status.wait_for(|status| status.circuit == Circuit::Closed).await;
+        _ = status.wait_for(|status| !status.is_open()).await;
     }
 
     /// Returns a future that waits until a repair has ended since this call, or the circuit is open.
@@ -185,27 +175,24 @@ impl Breaker {
         let repairs = self.status.borrow().repairs;
         let mut status = self.status.subscribe();
         async move {
-            _ = status.wait_for(|status| status.repairs != repairs || status.circuit != Circuit::Closed).await;
+            _ = status.wait_for(|status| status.repairs != repairs || status.is_open()).await;
         }
     }
 
     /// Opens the circuit: no requests are sent until a [`repair`](Self::repair) has succeeded.
     pub fn open(&self, why: String) {
         self.status.send_modify(|status| {
-            if status.circuit == Circuit::Closed {
-                self.opened.fetch_add(1, Relaxed);
-            }
-            (status.circuit, status.why) = (Circuit::Open, why);
+            status.seen.opened += u64::from(!status.is_open());
+            (status.seen.circuit, status.why) = (Circuit::Open, why);
         });
     }
 
-    /// Records a trial, and marks the circuit as half-open if it is open.
+    /// A trial begins.
     fn half_open(&self) {
-        self.trials.fetch_add(1, Relaxed);
         self.status.send_if_modified(|status| {
-            let was_open = status.circuit == Circuit::Open;
+            let was_open = status.is_open();
             if was_open {
-                status.circuit = Circuit::HalfOpen;
+                status.seen.circuit = Circuit::HalfOpen;
             }
             was_open
         });
@@ -214,7 +201,7 @@ impl Breaker {
     /// Closes the circuit after a repair: the server answers.
     fn close(&self) {
         self.status.send_modify(|status| {
-            status.circuit = Circuit::Closed;
+            status.seen.circuit = Circuit::Closed;
             status.repairs += 1;
         });
     }
@@ -232,7 +219,7 @@ impl Breaker {
 
     /// A request was not answered in time.
     pub fn note_timeout(&self) {
-        self.timeouts.fetch_add(1, Relaxed);
+        self.count(|seen| seen.timeouts += 1);
     }
 
     /// Returns whether the server has replied since `then`. If it has, a request that was not answered in time is no
@@ -281,32 +268,15 @@ impl Breaker {
         Some(repair.0)
     }
 
-    /// Records a sign of life. Returns false if another repair task has taken over.
-    fn goes_on(&self, number: u64) -> bool {
+    /// Acts for the repair task with this number, with the time of its last sign of life. Returns false, and does nothing, if
+    /// another repair task has taken over: its trials are later ones.
+    fn act_for(&self, number: u64, act: impl FnOnce(&mut Option<Instant>)) -> bool {
         let mut repair = self.last_repair();
         let is_mine = repair.0 == number;
         if is_mine {
-            repair.1 = Some(Instant::now());
+            act(&mut repair.1);
         }
         is_mine
-    }
-
-    /// Opens the circuit because a trial failed. Returns false, and leaves the circuit as it is, if another repair task has
-    /// taken over since the trial began: its trials are later ones.
-    fn reopen(&self, number: u64, why: String) -> bool {
-        let repair = self.last_repair();
-        let is_mine = repair.0 == number;
-        if is_mine {
-            self.open(why);
-        }
-        is_mine
-    }
-
-    fn end_repair(&self, number: u64) {
-        let mut repair = self.last_repair();
-        if repair.0 == number {
-            repair.1 = None;
-        }
     }
 
     fn last_repair(&self) -> MutexGuard<'_, (u64, Option<Instant>)> {
@@ -315,14 +285,14 @@ impl Breaker {
 
     /// Reads the state and the counters.
     pub fn snapshot(&self) -> BreakerSnapshot {
-        BreakerSnapshot {
-            circuit: self.status.borrow().circuit,
-            opened: self.opened.load(Relaxed),
-            trials: self.trials.load(Relaxed),
-            timeouts: self.timeouts.load(Relaxed),
-            not_sent: self.not_sent.load(Relaxed),
-            in_flight: MAX_IN_FLIGHT - self.permits.available_permits(),
-        }
+        let in_flight = MAX_IN_FLIGHT - self.permits.available_permits();
+        BreakerSnapshot { in_flight, ..self.status.borrow().seen.clone() }
+    }
+}
+
+impl Status {
+    fn is_open(&self) -> bool {
+        self.seen.circuit != Circuit::Closed
     }
 }
 
@@ -335,7 +305,7 @@ struct Repair {
 impl Drop for Repair {
     /// Runs also when the runtime of the task ends.
     fn drop(&mut self) {
-        self.breaker.end_repair(self.number);
+        self.breaker.act_for(self.number, |seen| *seen = None);
     }
 }
 
@@ -344,24 +314,27 @@ impl Repair {
     where
         F: Future<Output = Option<Result<(), StoreError>>> + Send,
     {
-        let breaker = &self.breaker;
+        let breaker = Arc::clone(&self.breaker);
         // If the server has answered trials but no requests since, do not try again at once.
         let strikes = breaker.strikes.fetch_add(1, Relaxed);
         if strikes > 0 {
             sleep(LeaseRequest::backoff(strikes)).await;
         }
         for failures in 1.. {
-            if !breaker.goes_on(self.number) {
+            let begins = breaker.act_for(self.number, |seen| {
+                *seen = Some(Instant::now());
+                breaker.half_open();
+            });
+            if !begins {
                 return;
             }
-            breaker.half_open();
             match trial().await {
                 Some(Ok(())) => {
                     // End the repair first: a request that finds the connection broken again can then start a new one.
-                    breaker.end_repair(self.number);
+                    drop(self);
                     return breaker.close();
                 }
-                Some(Err(error)) if breaker.reopen(self.number, error.to_string()) => {}
+                Some(Err(error)) if breaker.act_for(self.number, |_| breaker.open(error.to_string())) => {}
                 Some(Err(_)) | None => return,
             }
             sleep(LeaseRequest::backoff(failures)).await;

@@ -1,6 +1,6 @@
 //! The methods that the refill task of a distributed quota calls.
 
-use super::{LeaseGrant, LeaseRequest, Plan, Replan};
+use super::{LeaseGrant, LeaseRequest, Plan};
 use crate::clock::whole_nanos;
 use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
@@ -8,10 +8,6 @@ use crate::core::{Core, drop_quietly};
 use crate::error::QuotaConflict;
 use std::task::Waker;
 use tokio::time::Instant;
-
-/// The limiter's clock has panicked.
-#[derive(Debug)]
-pub(crate) struct ClockPanicked;
 
 impl Core {
     /// The store of the distributed quota, if there is one.
@@ -33,39 +29,35 @@ impl Core {
         plan
     }
 
-    /// Returns the request to make in place of one that was never sent. `Replan::Nothing` if nothing is needed any more
-    /// and `may_rest`.
-    pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
+    /// Returns the request to make in place of one that was never sent. `None` if nothing is needed any more: then no request
+    /// is under way, if the task `may_rest`.
+    pub(crate) fn plan_anew(&self, may_rest: bool) -> Option<LeaseRequest> {
         self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
-            Some(Plan::Request(ask)) => Replan::Request(ask),
-            _ if may_rest => {
-                state.planner_mut().into_iter().for_each(|planner| planner.withdraw());
-                Replan::Nothing
+            Some(Plan::Request(ask)) => Some(ask),
+            _ => {
+                state.planner_mut().filter(|_| may_rest).into_iter().for_each(|planner| planner.withdraw());
+                None
             }
-            _ => Replan::Look,
         })
     }
 
     /// The store has answered `ask`, which was sent at `sent`. Returns by how many tokens that may exceed the quota, if it has
     /// lost its state, and whether the node has a place there.
     ///
-    /// # Errors
-    ///
-    /// If the clock panics: the tokens count from when the answer has come, and the last reading may be from before the
+    /// `None` if the clock panics: the tokens count from when the answer has come, and the last reading may be from before the
     /// request. The caller tries again.
     pub(crate) fn receive(
         &self,
         ask: &LeaseRequest,
         answer: &LeaseGrant,
         sent: Instant,
-    ) -> Result<(Option<u64>, bool), ClockPanicked> {
+    ) -> Option<(Option<u64>, bool)> {
         // The time since the request is read after the limiter's clock: if the thread stands still between them, the request
         // seems older than it is, and the allowance ends too early rather than too late.
-        let received = self.with_present(|state, rovers, sample| {
+        self.with_present(|state, rovers, sample| {
             let lost = state.receive(rovers, sample.now, ask, answer, whole_nanos(sent.elapsed()));
             (lost, state.planner_mut().is_some_and(|planner| planner.placed))
-        });
-        received.ok_or(ClockPanicked)
+        })
     }
 
     /// A caller wanted `cost` tokens at once and was refused; it may try again.

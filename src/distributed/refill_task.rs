@@ -2,7 +2,6 @@
 //!
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
-use super::refill::ClockPanicked;
 use super::{LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Store, StoreError, answered};
 use crate::clock::time::RETRY;
 use crate::core::Core;
@@ -16,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 /// The refill task and its resources. If its runtime ends before the limiter is dropped, the next waiter on another
 /// runtime restarts the task there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RefillHandle {
     core: Weak<Core>,
     store: Arc<dyn Store>,
@@ -24,9 +23,9 @@ pub(crate) struct RefillHandle {
     /// A request under way. The next refill task repeats it under its number; otherwise the store would seem to have
     /// lost its state of this node.
     unanswered: Option<LeaseRequest>,
-    /// An answer that the limiter has not taken yet, because its clock panics. The next refill task passes it on.
+    /// An answer that the limiter has not taken yet. If its clock panics, the next refill task passes it on.
     untaken: Option<Answered>,
-    place: Option<Place>,
+    place: Option<Arc<Place>>,
     /// The refill task before this one has panicked, as the store did that it asked.
     has_panicked: bool,
 }
@@ -48,21 +47,9 @@ impl RefillHandle {
             self.has_panicked = false;
         }
         let mut unseen = LeaseGrant::default();
-        loop {
-            let answered = match self.untaken.take() {
-                Some(answered) => answered,
-                None => {
-                    let Some(ask) = self.next().await else { break };
-                    self.unanswered = Some(ask.clone());
-                    match persist(&self.core, &*self.store, ask, &mut self.unanswered).await {
-                        Persisted::Answered(ask, answer, sent) => (ask, answer, sent),
-                        Persisted::NeedsNothing => continue,
-                        Persisted::LimiterGone => break,
-                    }
-                }
-            };
-            unseen = self.receive(answered).await;
-            self.unanswered = None;
+        while self.untaken.is_some() || self.ask().await {
+            unseen = self.pass_on().await;
+            (self.unanswered, self.untaken) = (None, None);
         }
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
@@ -80,38 +67,97 @@ impl RefillHandle {
         }
     }
 
+    /// Sends the next request until it is answered. Returns false if the limiter is dropped.
+    async fn ask(&mut self) -> bool {
+        while self.untaken.is_none() {
+            if self.unanswered.is_none() {
+                self.unanswered = next(&self.core).await;
+            }
+            let Some(ask) = self.unanswered.clone() else { return false };
+            self.untaken = self.persist(ask).await;
+            if self.untaken.is_none() {
+                self.unanswered = None;
+            }
+        }
+        true
+    }
+
     /// Passes the answer to the limiter, as soon as its clock can be read. Returns what the limiter did not get
     /// because it is gone.
-    async fn receive(&mut self, answered: Answered) -> LeaseGrant {
-        let (ask, answer, sent) = &answered;
+    async fn pass_on(&mut self) -> LeaseGrant {
         loop {
+            let Some((ask, answer, sent)) = &self.untaken else { return LeaseGrant::default() };
             let received = match self.core.upgrade() {
                 Some(core) => core.receive(ask, answer, *sent),
                 // The store may have filled up since a repeated answer was made.
                 None if answer.before == ask.number => return LeaseGrant::default(),
                 None => return answer.clone(),
             };
-            match received {
-                Ok((lost, is_placed)) => {
-                    self.place = is_placed.then(|| Place::of(&self.store));
-                    if let Some(excess) = lost {
-                        self.store.tally().note_loss(&*self.store, excess);
-                    }
-                    return LeaseGrant::default();
+            if let Some((lost, is_placed)) = received {
+                self.place = is_placed.then(|| Place::of(&self.store));
+                if let Some(excess) = lost {
+                    self.store.tally().note_loss(&*self.store, excess);
                 }
-                Err(ClockPanicked) => {
-                    self.untaken = Some(answered.clone());
-                    sleep(RETRY).await;
-                    self.untaken = None;
-                }
+                return LeaseGrant::default();
             }
+            sleep(RETRY).await;
         }
     }
 
-    async fn next(&self) -> Option<LeaseRequest> {
-        match &self.unanswered {
-            None => next(&self.core).await,
-            unanswered => unanswered.clone(),
+    /// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.
+    /// A request that was never sent is planned again first, because the callers it was for may be gone. Returns `None` if
+    /// they are, or the limiter is.
+    async fn persist(&mut self, mut ask: LeaseRequest) -> Option<Answered> {
+        let store = Arc::clone(&self.store);
+        let (store, tally) = (&*store, store.tally());
+        let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
+        loop {
+            let sent = Instant::now();
+            let error = match answered(store, &mut ask).await {
+                Ok(answer) => {
+                    tally.note_answer(store, &ask, &answer, sent);
+                    drop(outage);
+                    if failures > 0 {
+                        tally.clear_error();
+                    }
+                    return Some((ask, answer, sent));
+                }
+                Err(error) => error,
+            };
+            let conflict = error.conflict();
+            // The store answers, and soon a node says the period that has begun: that is no outage.
+            let is_early = matches!(error, StoreError::OtherPeriod { .. });
+            // Neither changes anything in the store.
+            is_sent |= !matches!(error, StoreError::NotSent(_)) && conflict.is_none() && !is_early;
+            failures = failures.saturating_add(1);
+            if is_early || conflict.is_some() {
+                outage = None;
+            } else {
+                outage.get_or_insert_with(|| Outage::begin(store, &error, sent)).goes_on();
+            }
+            tally.note_error(&error);
+            let core = self.core.upgrade()?;
+            if !is_early {
+                core.lose(conflict);
+            }
+            drop(core);
+            store.backoff(failures).await;
+            // Tokens that do not return at once are lost: the bucket may fill up without them.
+            (ask.back, ask.unused) = (0, 0);
+            // The final request is not planned again.
+            if !is_sent && !ask.leave {
+                let may_rest = store.outage() == super::Outage::Wait && conflict.is_none();
+                match self.core.upgrade()?.plan_anew(may_rest) {
+                    Some(new) => ask = new,
+                    None if may_rest => return None,
+                    // Request nothing: the answer tells that the store grants tokens again.
+                    None => {
+                        (ask.want, ask.first, ask.ahead, ask.minimum) = (0, 0, 0, 0);
+                        ask.classes.clear();
+                    }
+                }
+                self.unanswered = Some(ask.clone());
+            }
         }
     }
 }
@@ -119,11 +165,8 @@ impl RefillHandle {
 impl Drop for RefillHandle {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
-            let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
-            let (unanswered, untaken, place) = (self.unanswered.take(), self.untaken.take(), self.place.take());
-            let weak = self.core.clone();
-            let has_panicked = self.has_panicked || std::thread::panicking();
-            let next = Self { core: weak, store, final_return, unanswered, untaken, place, has_panicked };
+            let mut next = self.clone();
+            next.has_panicked |= std::thread::panicking();
             core.vacate(RequestTask::new(next.run()));
         }
     }
@@ -134,9 +177,9 @@ impl Drop for RefillHandle {
 struct Place(Arc<dyn Store>);
 
 impl Place {
-    fn of(store: &Arc<dyn Store>) -> Self {
+    fn of(store: &Arc<dyn Store>) -> Arc<Self> {
         store.tally().count(|seen| seen.places += 1);
-        Self(Arc::clone(store))
+        Arc::new(Self(Arc::clone(store)))
     }
 }
 
@@ -165,88 +208,6 @@ async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
         }
     })
     .await
-}
-
-/// The result of a request that is repeated until it is answered.
-#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
-enum Persisted {
-    /// This request was answered; it was sent at that instant.
-    Answered(LeaseRequest, LeaseGrant, Instant),
-    /// The request was never sent, and no tokens are needed any more.
-    NeedsNothing,
-    LimiterGone,
-}
-
-/// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.
-/// A request that was never sent is planned again first, because the callers it was for may be gone. `unanswered` holds
-/// the request that the next refill task has to repeat.
-async fn persist(
-    core: &Weak<Core>,
-    store: &dyn Store,
-    mut ask: LeaseRequest,
-    unanswered: &mut Option<LeaseRequest>,
-) -> Persisted {
-    let tally = store.tally();
-    let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
-    loop {
-        let sent = Instant::now();
-        let error = match answered(store, &mut ask).await {
-            Ok(answer) => {
-                tally.note_answer(store, &ask, &answer, sent);
-                drop(outage);
-                if failures > 0 {
-                    tally.clear_error();
-                }
-                return Persisted::Answered(ask, answer, sent);
-            }
-            Err(error) => error,
-        };
-        let conflict = error.conflict();
-        // The store answers, and soon a node says the period that has begun: that is no outage.
-        let is_early = matches!(error, StoreError::OtherPeriod { .. });
-        // Neither changes anything in the store.
-        is_sent |= !matches!(error, StoreError::NotSent(_)) && conflict.is_none() && !is_early;
-        failures = failures.saturating_add(1);
-        if is_early || conflict.is_some() {
-            outage = None;
-        } else {
-            outage.get_or_insert_with(|| Outage::begin(store, &error, sent)).goes_on();
-        }
-        tally.note_error(&error);
-        match core.upgrade() {
-            Some(_) if is_early => {}
-            Some(core) => core.lose(conflict),
-            None => return Persisted::LimiterGone,
-        }
-        store.backoff(failures).await;
-        // Tokens that do not return at once are lost: the bucket may fill up without them.
-        (ask.back, ask.unused) = (0, 0);
-        // The final request is not planned again.
-        if !is_sent && !ask.leave {
-            let Some(core) = core.upgrade() else { return Persisted::LimiterGone };
-            match core.plan_anew(store.outage() == super::Outage::Wait && conflict.is_none()) {
-                Replan::Request(new) => ask = new,
-                Replan::Nothing => {
-                    *unanswered = None;
-                    return Persisted::NeedsNothing;
-                }
-                // Request nothing: the answer tells that the store grants tokens again.
-                Replan::Look => {
-                    (ask.want, ask.first, ask.ahead, ask.minimum) = (0, 0, 0, 0);
-                    ask.classes.clear();
-                }
-            }
-            *unanswered = Some(ask.clone());
-        }
-    }
-}
-
-/// The replacement of a request that was never sent.
-#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
-pub(crate) enum Replan {
-    Request(LeaseRequest),
-    Nothing,
-    Look,
 }
 
 /// The time for which a store cannot be reached, or answers with errors, added to the counters as it passes.

@@ -29,7 +29,7 @@ pub(super) struct Database {
 
 impl Database {
     pub(super) fn over(pool: Pool) -> Self {
-        Self { pool, breaker: Arc::new(Breaker::new()), began: Instant::now(), swept: AtomicU64::new(0) }
+        Self { pool, breaker: Arc::new(Breaker::default()), began: Instant::now(), swept: AtomicU64::new(0) }
     }
 
     /// Opens the circuit, and tries the server until it answers.

@@ -26,7 +26,7 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn new(number: u64, address: String) -> Self {
-        Self { number, address, breaker: Arc::new(Breaker::new()) }
+        Self { number, address, breaker: Arc::new(Breaker::default()) }
     }
 
     pub(super) fn snapshot(&self, connections: u64) -> RedisServerSnapshot {

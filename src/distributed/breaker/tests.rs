@@ -11,7 +11,7 @@ fn down() -> StoreError {
 
 #[tokio::test(start_paused = true)]
 async fn a_trial_of_a_replaced_repair_task_does_not_open_the_circuit_again() {
-    let breaker = Arc::new(Breaker::new());
+    let breaker = Arc::new(Breaker::default());
     breaker.open("the server is down".to_owned());
     let fails = Arc::new(Notify::new());
     let failing = Arc::clone(&fails);
@@ -35,7 +35,7 @@ async fn a_trial_of_a_replaced_repair_task_does_not_open_the_circuit_again() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_requests_are_repeated_at_the_rate_and_those_that_are_given_up_delay_no_other() {
-    let breaker = Arc::new(Breaker::new());
+    let breaker = Arc::new(Breaker::default());
     let repeats = |size: u64| -> Vec<_> {
         (0..size)
             .map(|_| {
@@ -60,7 +60,7 @@ async fn failed_requests_are_repeated_at_the_rate_and_those_that_are_given_up_de
 #[test]
 fn a_request_that_waits_while_the_circuit_opens_and_closes_is_told_why_it_opened() {
     const LONG: Duration = Duration::from_secs(3_600);
-    let breaker = Arc::new(Breaker::new());
+    let breaker = Arc::new(Breaker::default());
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let held: Vec<_> = runtime()
         .block_on(async {
