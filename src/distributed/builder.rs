@@ -36,6 +36,16 @@ impl Builder {
     }
 }
 
+impl Outage {
+    /// Checks the share of quota number `index`.
+    pub(crate) fn check(self, index: usize) -> Result<(), ConfigError> {
+        let Self::Share(share) = self else { return Ok(()) };
+        share.check_at(index)?;
+        share.check_no_calendar(index, "the share of an outage")?;
+        QuotaTerms::of(&share, index).map(drop)
+    }
+}
+
 /// Supplies a quota with tokens from its store.
 #[derive(Debug)]
 struct StoreSupplier(Arc<dyn Store>);
@@ -44,11 +54,7 @@ impl Supplier for StoreSupplier {
     fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, ConfigError> {
         let terms = QuotaTerms::of(quota, index)?.with_version(self.0.quota_version());
         let outage = self.0.outage();
-        if let Outage::Share(share) = outage {
-            share.check_at(index)?;
-            share.check_no_calendar(index, "the share of an outage")?;
-            QuotaTerms::of(&share, index)?;
-        }
+        outage.check(index)?;
         let mut planner = RefillPlanner::new(index, terms, outage);
         planner.classes = has_classes.then(Default::default);
         let mut leases = Leases::of(planner);

@@ -87,30 +87,28 @@ pub(crate) struct Lease {
     goes_on: bool,
 }
 
-/// How fast tokens come. Periods are in nanoseconds; `part` is the elapsed part of the first period, or of the first
-/// token.
+/// How fast tokens come: `amount` in each period, in nanoseconds, evenly or at its end. `part` has elapsed of the first period,
+/// or of the first token.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Pace {
-    AtOnce,
-    Evenly { amount: u64, period: u64, part: u64 },
-    InSteps { amount: u64, period: u64, part: u64 },
+pub(crate) struct Pace {
+    amount: u64,
+    period: u64,
+    part: u64,
+    in_steps: bool,
 }
 
 impl Pace {
+    /// All tokens come at once: the first period has just ended. No quota has so large an amount.
+    pub(crate) const AT_ONCE: Self = Self { amount: u64::MAX, period: 1, part: 1, in_steps: true };
+
     /// The pace of a store's quota, of which `part` has elapsed. It is less than a period, whatever the store says.
     pub(crate) fn of(terms: &QuotaTerms, part: u64) -> Self {
-        let part = part.min(terms.period.saturating_sub(1));
-        let (amount, period, part) = (terms.amount, terms.period * 1_000, part * 1_000);
-        if terms.is_stepped() { Self::InSteps { amount, period, part } } else { Self::Evenly { amount, period, part } }
+        let part = part.min(terms.period.saturating_sub(1)) * 1_000;
+        Self { amount: terms.amount, period: terms.period * 1_000, part, in_steps: terms.is_stepped() }
     }
 
-    /// The amount, the period, and whether tokens come in steps; `None` if they come at once.
-    fn rate(self) -> Option<(u64, u64, bool)> {
-        match self {
-            Self::AtOnce => None,
-            Self::Evenly { amount, period, .. } => Some((amount, period, false)),
-            Self::InSteps { amount, period, .. } => Some((amount, period, true)),
-        }
+    fn is_at_once(self) -> bool {
+        self.amount == u64::MAX
     }
 }
 
@@ -135,13 +133,9 @@ impl Lease {
 
     /// The tokens that a node grants itself from `at` on, by a checked quota.
     pub(crate) fn of_our_own(at: u64, quota: &Quota) -> Self {
-        let (amount, period) = (quota.amount(), quota.period_nanos());
-        let common = gcd(amount, period);
-        let pace = if quota.is_stepped() {
-            Pace::InSteps { amount, period, part: 0 }
-        } else {
-            Pace::Evenly { amount: amount / common, period: period / common, part: 0 }
-        };
+        let (amount, period, in_steps) = (quota.amount(), quota.period_nanos(), quota.is_stepped());
+        let common = if in_steps { 1 } else { gcd(amount, period) };
+        let pace = Pace { amount: amount / common, period: period / common, part: 0, in_steps };
         Self { own: true, ..Self::new(at, pace, 0, 1 << 61) }
     }
 
@@ -157,10 +151,11 @@ impl Lease {
     /// How many of the remaining tokens have come by `now`.
     fn due_by(&self, now: u64) -> u64 {
         let Some(elapsed) = now.checked_sub(self.at) else { return 0 };
-        let minted = match self.pace {
-            Pace::AtOnce => u64::MAX,
-            Pace::Evenly { amount, period, part } => mul_div(elapsed, amount, part, period).0,
-            Pace::InSteps { amount, period, part } => (elapsed.saturating_add(part) / period).saturating_mul(amount),
+        let Pace { amount, period, part, in_steps } = self.pace;
+        let minted = if in_steps {
+            (elapsed.saturating_add(part) / period).saturating_mul(amount)
+        } else {
+            mul_div(elapsed, amount, part, period).0
         };
         minted.saturating_sub(self.behind).min(self.tokens).saturating_sub(self.taken)
     }
@@ -168,13 +163,13 @@ impl Lease {
     /// The instant at which the `nth` remaining token comes; `None` if that overflows the clock.
     pub(crate) fn instant(&self, nth: u64) -> Option<u64> {
         let count = self.behind.checked_add(self.taken)?.checked_add(nth)?;
-        match self.pace {
-            Pace::AtOnce => Some(self.at),
-            Pace::Evenly { amount, period, part } => self.at.checked_add(wait_for(count, period, part, amount)?),
-            Pace::InSteps { amount, period, part } => {
-                self.at.checked_add(count.div_ceil(amount).checked_mul(period)?.saturating_sub(part))
-            }
-        }
+        let Pace { amount, period, part, in_steps } = self.pace;
+        let wait = if in_steps {
+            count.div_ceil(amount).checked_mul(period)?.saturating_sub(part)
+        } else {
+            wait_for(count, period, part, amount)?
+        };
+        self.at.checked_add(wait)
     }
 }
 
@@ -196,8 +191,9 @@ impl Leases {
 
     /// Whether all promised tokens come by the rate of these terms.
     pub(crate) fn are_minted_by(&self, terms: &QuotaTerms) -> bool {
-        let rate = Pace::of(terms, 0).rate();
-        self.list.iter().filter(|lease| !lease.own).filter_map(|lease| lease.pace.rate()).all(|at| Some(at) == rate)
+        let Pace { amount, period, in_steps, .. } = Pace::of(terms, 0);
+        let is_alike = |pace: &Pace| (pace.amount, pace.period, pace.in_steps) == (amount, period, in_steps);
+        self.list.iter().filter(|lease| !lease.own).all(|lease| lease.pace.is_at_once() || is_alike(&lease.pace))
     }
 
     /// The instant from which on no more promised tokens come. Tokens that are there may be behind promised ones.
@@ -307,7 +303,7 @@ impl Leases {
         let (last, mut unused) = (self.last(), 0);
         for lease in self.list.iter_mut().rev().filter(|lease| !lease.own) {
             let back = lease.left().min(tokens);
-            if matches!(lease.pace, Pace::AtOnce) {
+            if lease.pace.is_at_once() {
                 self.spare += back;
             } else if lease.last + unused == last {
                 unused += back;

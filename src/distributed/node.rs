@@ -48,7 +48,7 @@ impl State {
         let front = self.first_waiting().unwrap_or(self.next_number);
         self.leases().forget_waits(front);
         let mut view = self.view(rovers, quota, now, &planner);
-        let soon = now.saturating_add(planner.round_trip());
+        let soon = now.saturating_add(planner.round_trip);
         let mut classes = self.class_requests(&planner, &view, rovers, soon);
         view.class_due = classes.due;
         if view.sent_away.take().is_some() && planner.classes.is_none() {
@@ -58,7 +58,7 @@ impl State {
         }
         let allowed = planner.allowance;
         let claims = |share| self.whole_claims(rovers, quota, &view, share, soon, &classes);
-        let mut plan = planner.next(&view, claims, || self.counted_on(rovers, quota));
+        let mut plan = planner.next(&view, &claims, &|| self.counted_on(rovers, quota));
         if let Plan::Request(ask) = &mut plan {
             self.allow(rovers, &planner, ask.leave);
             let leases = self.leases();
@@ -255,7 +255,7 @@ impl State {
         let was_own = was_out && matches!(planner.outage, Outage::Share(_));
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
         let at = now.max(self.supply.synced());
-        let rest = planner.terms().period().saturating_sub(answer.phase);
+        let rest = planner.terms.period().saturating_sub(answer.phase);
         let ends = at.saturating_sub(elapsed).saturating_sub(answer.age * 1_000).saturating_add(rest * 1_000);
         self.leases().note_period(&ask.terms, at, ends);
         if ask.want > 0 && answer.now + answer.promised == 0 && answer.terms.is_none() {
@@ -283,7 +283,7 @@ impl State {
         self.allow(rovers, &planner, false);
         // All tokens count from now, when the answer has come, and not earlier: by the store's clock it was given earlier, so
         // nothing is granted too early. If the limiter's clock has stepped back, its time stands still meanwhile.
-        let terms = *planner.terms();
+        let terms = planner.terms;
         let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
         let space = planner.allowance.saturating_sub(ask.banked.max(kept));
         let leases = self.leases();
@@ -308,7 +308,7 @@ impl State {
             let granted = answer.now.min(space);
             (granted, promised_lease.without_stale(at, space - granted))
         };
-        leases.push(Lease::new(at, Pace::AtOnce, 0, granted).going_on(goes_on));
+        leases.push(Lease::new(at, Pace::AT_ONCE, 0, granted).going_on(goes_on));
         leases.push(promised_lease.going_on(goes_on));
         if planner.classes.is_some() {
             self.note_class_answer(rovers, &mut planner, ask, answer, now);

@@ -168,7 +168,7 @@ impl State {
             let row = ClassClaims { class: *number, parent: *parent, weight: lack.weight, ..ClassClaims::default() };
             let mut row = ClassClaims { lack: lacks, ..row };
             let ends = view.ends.filter(|_| given > 0 && !asks_anew);
-            let due = ends.map_or(0, |ends| ends.saturating_sub(planner.round_trip() + MARGIN)).max(class.retry_at);
+            let due = ends.map_or(0, |ends| ends.saturating_sub(planner.round_trip + MARGIN)).max(class.retry_at);
             if lacks > 0 {
                 requests.due = Some(requests.due.map_or(due, |first| first.min(due)));
             }

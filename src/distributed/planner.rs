@@ -63,7 +63,7 @@ pub(crate) struct RefillPlanner {
     low: Option<u64>,
     /// The refill task is also woken if this is set: a caller was denied more than callers before it, or promised
     /// tokens were lost.
-    called: bool,
+    pub(super) called: bool,
     /// The front waiter without an instant for which the last plan was made.
     stuck: Option<u64>,
     /// The end of the sleep in that plan.
@@ -106,7 +106,7 @@ pub(crate) struct RefillPlanner {
     /// Tokens per second.
     pace: u64,
     /// Nanoseconds, on average.
-    round_trip: u64,
+    pub(super) round_trip: u64,
     /// What the last answer said of the store's state, and whether the store's clock had leapt ahead before it.
     incarnation: Incarnation,
     pub(crate) has_leapt: bool,
@@ -123,10 +123,6 @@ impl RefillPlanner {
         Self { quota, terms, outage, node: random_node(), part: 1, ..Self::default() }
     }
 
-    pub(crate) fn terms(&self) -> &QuotaTerms {
-        &self.terms
-    }
-
     /// The reason why claims fail for which no tokens are promised.
     pub(crate) fn cut_off(&self) -> Option<CutOff> {
         let unreachable = (self.is_out && self.outage == Outage::Fail).then_some(CutOff::Unreachable);
@@ -139,11 +135,6 @@ impl RefillPlanner {
             Outage::Share(share) if self.is_out => share.capacity(),
             _ => 0,
         }
-    }
-
-    /// The average duration of a round trip, in nanoseconds.
-    pub(crate) fn round_trip(&self) -> u64 {
-        self.round_trip
     }
 
     /// A final request for no tokens; the store may then forget this node.
@@ -270,11 +261,6 @@ impl RefillPlanner {
         self.called |= cost > self.minimum;
         self.minimum = self.minimum.max(cost);
         self.denies = true;
-    }
-
-    /// Requests a run of the refill task.
-    pub(crate) fn call(&mut self) {
-        self.called = true;
     }
 
     /// Whether the refill task has to run.

@@ -117,16 +117,16 @@ impl Source for Leases {
 
     /// Whether a refund of a grant made at this instant counts.
     fn takes_back(&self, granted_at: Option<u64>) -> bool {
-        let is_calendar = self.planner.as_ref().is_some_and(|planner| planner.terms().is_calendar());
+        let is_calendar = self.planner.as_ref().is_some_and(|planner| planner.terms.is_calendar());
         !is_calendar || granted_at.is_some_and(|at| at >= self.period.since)
     }
 
     fn most_claimed(&self) -> u64 {
-        self.planner.as_ref().map_or(u64::MAX, |planner| planner.terms().most_claimed())
+        self.planner.as_ref().map_or(u64::MAX, |planner| planner.terms.most_claimed())
     }
 
     fn most_at_once(&self) -> u64 {
-        self.planner.as_ref().map_or(0, |planner| planner.terms().most_held())
+        self.planner.as_ref().map_or(0, |planner| planner.terms.most_held())
     }
 
     fn miss(&mut self, cost: u64) {
@@ -134,7 +134,7 @@ impl Source for Leases {
     }
 
     fn call_task(&mut self) {
-        self.planner.iter_mut().for_each(|planner| planner.call());
+        self.planner.iter_mut().for_each(|planner| planner.called = true);
     }
 
     fn cut_off(&self) -> Option<CutOff> {

@@ -1,6 +1,6 @@
 //! What the refill task does next: request tokens, or sleep.
 
-use super::sizes::MILLIS;
+use super::sizes::{MILLIS, SHARE};
 use super::view::Needs;
 use super::{LeaseRequest, Plan, RefillPlanner, TTL, View, Wanted};
 
@@ -13,17 +13,17 @@ impl RefillPlanner {
     ///
     /// `waiting` returns what waiters lack in whole claims, up to about this node's part. `counted_on` returns the part of the
     /// allowance that waiters count on.
-    pub(crate) fn next(
-        &mut self,
-        view: &View,
-        waiting: impl FnOnce(u64) -> Wanted,
-        counted_on: impl FnOnce() -> u64,
-    ) -> Plan {
-        let mut plan = self.choose(view, waiting, counted_on);
+    pub(crate) fn next(&mut self, view: &View, waiting: &dyn Fn(u64) -> Wanted, counted_on: &dyn Fn() -> u64) -> Plan {
+        self.low = None;
+        let mut plan = if view.lack > 0 {
+            self.choose_for_waiters(view, waiting, counted_on)
+        } else {
+            self.choose_alone(view, counted_on)
+        };
         if let Plan::Sleep(until) = &mut plan {
             self.stuck = view.stuck;
             if view.stuck.is_some() {
-                let looks_at = view.now.saturating_add(self.share_time());
+                let looks_at = view.now.saturating_add(SHARE.max(4 * self.round_trip));
                 *until = (*until).min(looks_at.max(view.gate).max(self.retry_at));
             }
             self.sleeps_until = *until;
@@ -31,20 +31,11 @@ impl RefillPlanner {
         plan
     }
 
-    fn choose(&mut self, view: &View, waiting: impl FnOnce(u64) -> Wanted, counted_on: impl FnOnce() -> u64) -> Plan {
-        self.low = None;
-        if view.lack > 0 {
-            self.choose_for_waiters(view, waiting, counted_on)
-        } else {
-            self.choose_alone(view, counted_on)
-        }
-    }
-
     fn choose_for_waiters(
         &mut self,
         view: &View,
-        waiting: impl FnOnce(u64) -> Wanted,
-        counted_on: impl FnOnce() -> u64,
+        waiting: &dyn Fn(u64) -> Wanted,
+        counted_on: &dyn Fn() -> u64,
     ) -> Plan {
         let pace = self.pace_at(view);
         let bank = self.bank_at(pace);
@@ -78,7 +69,7 @@ impl RefillPlanner {
     }
 
     /// The plan while no caller waits: tokens for callers to come.
-    fn choose_alone(&mut self, view: &View, counted_on: impl FnOnce() -> u64) -> Plan {
+    fn choose_alone(&mut self, view: &View, counted_on: &dyn Fn() -> u64) -> Plan {
         let pace = self.pace_at(view);
         // A node that asks for more than it may keep waits before it asks again. Callers that wait then need fewer requests;
         // callers that do not would be denied meanwhile.
@@ -125,7 +116,7 @@ impl RefillPlanner {
         Plan::Sleep(until)
     }
 
-    fn ask(&mut self, view: &View, pace: u64, needs: Needs, counted_on: impl FnOnce() -> u64) -> Plan {
+    fn ask(&mut self, view: &View, pace: u64, needs: Needs, counted_on: &dyn Fn() -> u64) -> Plan {
         let banked = view.banked.min(self.allowance);
         let wanted = needs.bank.max(banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
         // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those

@@ -19,10 +19,6 @@ impl RefillPlanner {
         self.part.max(1)
     }
 
-    pub(super) fn share_time(&self) -> u64 {
-        SHARE.max(4 * self.round_trip)
-    }
-
     pub(super) fn pace_at(&self, view: &View) -> u64 {
         let came = ahead(view.total, self.total).max(0) as u64;
         let elapsed = view.now.saturating_sub(self.asked_at).max(SHORTEST_PACE);

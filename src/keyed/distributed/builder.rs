@@ -5,7 +5,7 @@ use super::map::{DistributedMap, Namer, QuotaBy, terms};
 use super::route_shard::RouteShards;
 use crate::Quota;
 use crate::clock::Time;
-use crate::distributed::{Outage, QuotaTerms, Stores};
+use crate::distributed::Stores;
 use crate::error::ConfigError;
 use crate::keyed::builder::DEFAULT_MAX_KEYS;
 use crate::keyed::quotas::NamedQuota;
@@ -95,11 +95,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }
-        if let Outage::Share(share) = self.stores.outage() {
-            share.check()?;
-            share.check_no_calendar(0, "the share of an outage")?;
-            QuotaTerms::of(&share, 0)?;
-        }
+        self.stores.outage().check(0)?;
         let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
         // Without a common quota this value is never used: each key has its own.
         let quota = self.quota.unwrap_or_else(|| (None, Quota::per_second(1)));
@@ -120,7 +116,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
             spared: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            paused_until: AtomicU64::new(0),
             observers: Observers::default(),
         };
         Ok(DistributedKeyedLimiter { map: Arc::new(map) })

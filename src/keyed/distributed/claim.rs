@@ -1,9 +1,11 @@
 //! A claim: its tokens come through a single request, or through the queue of the key's limiter.
 
 use super::cached_reply::CachedReply;
-use super::one_key::{OneKey, Route};
+use super::one_key::OneKey;
+use super::route_shard::Known;
 use crate::Limiter;
 use crate::claim::Claim;
+use crate::clock::whole_nanos;
 use crate::core::Core;
 use crate::core::state::MAX_COST;
 use crate::deadline::Allowed;
@@ -41,19 +43,6 @@ enum Way {
     Queue(Limiter),
 }
 
-/// The result of a request.
-enum StoreReply {
-    /// The tokens were granted; this many are left in the store.
-    Granted(u64),
-    /// The tokens are not available, and nothing was taken.
-    NotThere,
-    /// The store did not answer with tokens. If only the answer was lost, the claim's tokens are lost with it.
-    Failed,
-    /// The request was not sent, so nothing was taken.
-    NotSent,
-    Refused(ConsumeError),
-}
-
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
     /// Takes the tokens if they are on this node.
     pub(super) fn try_acquire(&self) -> Result<Tokens, TryAcquireError> {
@@ -80,16 +69,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
             let (most, quota_name) = (terms.most_held(), map.quota_name().text());
             return Err(TryAcquireError::TooLarge { cost, most, by: Bound::Quota(0), quota_name });
         }
-        match self.key.route(&terms, cost, now) {
-            Route::Limiter(limiter) => Ok(Some(limiter)),
-            Route::Later { at, remaining, .. } => {
+        match self.key.known(&terms, cost, now) {
+            Some(Known::Limiter(limiter)) => Ok(Some(limiter)),
+            Some(Known::Reply(cached)) => {
                 map.spared.fetch_add(1, Relaxed);
-                let retry_after = Some(Duration::from_nanos(at - now));
+                let retry_after = Some(Duration::from_nanos(cached.earliest(&terms, cost) - now));
+                let remaining = cached.remaining();
                 Err(Denied { retry_after, remaining, by: Bound::Quota(0), name: map.quota_name() }.into())
             }
-            Route::Request | Route::Paused => {
-                self.key.place(false).map(Some).map_err(|error| TryAcquireError::of_key(&error))
-            }
+            None => self.key.place(false).map(Some).map_err(|error| TryAcquireError::of_key(&error)),
         }
     }
 
@@ -143,20 +131,19 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
             let quota_name = by.and_then(|_| map.quota_name().text());
             return Err(ConsumeError::TooLarge { cost, most, by, quota_name });
         }
-        match self.key.route(&terms, cost, now) {
-            Route::Limiter(limiter) => return Ok(Way::Queue(limiter)),
-            Route::Later { at, not_before, .. } => {
-                if let Some(error) = self.too_late(not_before, now) {
+        match self.key.known(&terms, cost, now) {
+            Some(Known::Limiter(limiter)) => return Ok(Way::Queue(limiter)),
+            Some(Known::Reply(cached)) => {
+                if let Some(error) = self.too_late(cached.not_before(&terms, cost), now) {
                     map.spared.fetch_add(1, Relaxed);
                     return Err(error);
                 }
                 // If only this is too late, other nodes may have given back tokens since the reply.
-                if self.too_late(at, now).is_none() {
+                if self.too_late(cached.earliest(&terms, cost), now).is_none() {
                     return self.queue();
                 }
             }
-            Route::Paused => return self.queue(),
-            Route::Request => {}
+            None => {}
         }
         if Handle::try_current().is_err() {
             return Err(ConsumeError::NoRuntime);
@@ -170,74 +157,76 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
             }
         }
         let name = self.key.name().map_err(|error| ConsumeError::of_key(&error))?;
-        match self.ask(&*self.key.store(&name), terms).await {
-            StoreReply::Granted(remaining) => return Ok(Way::Granted(remaining)),
-            StoreReply::Refused(error) => return Err(error),
-            StoreReply::NotThere => {
-                let now = map.time.now();
-                match self.key.terms().map(|terms| self.key.route(&terms, cost, now)) {
-                    Ok(Route::Limiter(limiter)) => return Ok(Way::Queue(limiter)),
-                    Ok(Route::Later { minted, .. }) => self.too_late(minted, now).map_or(Ok(()), Err)?,
-                    Ok(Route::Request | Route::Paused) | Err(_) => {}
-                }
+        if let Some(way) = self.ask(&*self.key.store(&name), terms).await? {
+            return Ok(way);
+        }
+        let now = map.time.now();
+        match self.key.terms().map(|terms| (self.key.known(&terms, cost, now), terms)) {
+            Ok((Some(Known::Limiter(limiter)), _)) => return Ok(Way::Queue(limiter)),
+            Ok((Some(Known::Reply(cached)), terms)) => {
+                self.too_late(cached.minted(&terms, cost), now).map_or(Ok(()), Err)?;
             }
-            StoreReply::Failed | StoreReply::NotSent if map.stores.outage() == Outage::Fail => {
-                return Err(ConsumeError::Unreachable);
-            }
-            StoreReply::Failed | StoreReply::NotSent => {}
+            Ok((None, _)) | Err(_) => {}
         }
         self.queue()
     }
 
     /// Requests the tokens from the key's store: all at once, or none. The store does not remember a node for it. A
     /// request that was not sent is repeated once the store can be reached, for the allowed wait at most, if callers
-    /// wait during an outage.
-    async fn ask(&self, store: &dyn Store, terms: QuotaTerms) -> StoreReply {
+    /// wait during an outage. Returns `None` if the tokens are not there.
+    async fn ask(&self, store: &dyn Store, terms: QuotaTerms) -> Result<Option<Way>, ConsumeError> {
         let (map, began) = (&self.key.map, Instant::now());
         let allowed = self.allowed.nanos().map_or(Duration::MAX, Duration::from_nanos);
-        let mut failures = 0;
-        loop {
-            failures += 1;
-            let reply = self.ask_once(store, terms).await;
-            if !matches!(reply, StoreReply::NotSent) || map.stores.outage() != Outage::Wait {
-                return reply;
+        for failures in 1.. {
+            let error = match self.ask_once(store, terms).await {
+                Ok(remaining) => return Ok(remaining.map(Way::Granted)),
+                Err(error) => error,
+            };
+            if let Some(conflict) = error.conflict() {
+                return Err(ConsumeError::QuotaConflict(conflict));
+            }
+            match map.stores.outage() {
+                Outage::Wait if matches!(error, StoreError::NotSent(_)) => {}
+                Outage::Fail => return Err(ConsumeError::Unreachable),
+                // If only the answer was lost, the claim's tokens are lost with it.
+                Outage::Wait | Outage::Share(_) => return self.queue().map(Some),
             }
             let again = first(map.closing(), store.backoff(failures));
             if timeout(allowed.saturating_sub(began.elapsed()), again).await.is_err() {
                 let (waited, by, quota_name) = (began.elapsed(), Bound::Quota(0), map.quota_name().text());
-                return StoreReply::Refused(ConsumeError::TimedOut { waited, by, quota_name });
+                return Err(ConsumeError::TimedOut { waited, by, quota_name });
             }
             if map.is_closed() || self.key.limiter_here().is_some() {
-                return StoreReply::NotThere;
+                break;
             }
         }
+        Ok(None)
     }
 
-    async fn ask_once(&self, store: &dyn Store, terms: QuotaTerms) -> StoreReply {
+    /// Sends the request once. Returns how many tokens are left in the store, if it has granted the claim's: else nothing was
+    /// taken.
+    async fn ask_once(&self, store: &dyn Store, terms: QuotaTerms) -> Result<Option<u64>, StoreError> {
         let (map, want) = (&self.key.map, self.cost);
         let mut ask = LeaseRequest { want, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
         let sent = Instant::now();
         let answer = answered(store, &mut ask).await;
-        let (now, took) = (map.time.now(), sent.elapsed().as_nanos() as u64);
+        let (now, took) = (map.time.now(), sent.elapsed());
         match answer {
             Ok(answer) => {
                 store.tally().note_answer(store, &ask, &answer, sent);
                 // A cached reply is read by the terms of this limiter.
                 if answer.terms.is_none() {
-                    let record = |cached: &mut CachedReply| cached.record_answer(&terms, &answer, now, took);
+                    let record =
+                        |cached: &mut CachedReply| cached.record_answer(&terms, &answer, now, whole_nanos(took));
                     map.shards.note(&self.key.key, self.key.hash, now, record);
                 }
-                if answer.now >= want { StoreReply::Granted(answer.remaining) } else { StoreReply::NotThere }
+                Ok((answer.now >= want).then_some(answer.remaining))
             }
             // The key's limiter asks until a node says the period that has begun.
-            Err(StoreError::OtherPeriod { .. }) => StoreReply::NotThere,
+            Err(StoreError::OtherPeriod { .. }) => Ok(None),
             Err(error) => {
-                store.tally().lose(store, &error, Duration::from_nanos(took));
-                match error.conflict() {
-                    Some(conflict) => StoreReply::Refused(ConsumeError::QuotaConflict(conflict)),
-                    None if matches!(error, StoreError::NotSent(_)) => StoreReply::NotSent,
-                    None => StoreReply::Failed,
-                }
+                store.tally().lose(store, &error, took);
+                Err(error)
             }
         }
     }

@@ -3,17 +3,15 @@
 use super::builder::DistributedKeyedBuilder;
 use super::claim::KeyClaim;
 use super::map::DistributedMap;
-use super::one_key::{OneKey, Route};
+use super::one_key::OneKey;
 use super::route_shard::Known;
 use super::{DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedSnapshot};
-use crate::clock::whole_nanos;
 use crate::core::drop_quietly;
 use crate::deadline::Allowed;
 use crate::distributed::Stores;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
+use crate::keyed::ToKey;
 use crate::keyed::quotas::Quotas;
-use crate::keyed::{KeyedEntry, ToKey};
-use crate::sync::Ordering;
 use crate::{Limiter, QuotaSnapshot};
 use std::fmt;
 use std::hash::Hash;
@@ -234,20 +232,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
         })
     }
 
-    /// Pauses all keys on this node for `duration` from now.
-    pub fn pause_all_for(&self, duration: Duration) {
-        let gate = self.map.time.now().saturating_add(whole_nanos(duration));
-        // First, so that a limiter that is created meanwhile is paused too.
-        self.map.paused_until.fetch_max(gate, Ordering::AcqRel);
-        self.map.shards.each_limiter(|limiter| self.map.refresh_pause(limiter));
-    }
-
-    /// Ends the pause of all keys on this node now. A key that was paused by itself stays paused.
-    pub fn resume_all(&self) {
-        self.map.paused_until.store(0, Ordering::Release);
-        self.map.shards.each_limiter(|limiter| self.map.refresh_pause(limiter));
-    }
-
     /// Returns how many tokens of the key are on this node. If the key has no limiter here, these are the tokens that
     /// its store had left at its last reply, which take a request to get.
     pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
@@ -266,10 +250,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
             if cost == 0 && !self.is_closed() {
                 return Some(Duration::ZERO);
             }
-            match key.route(&key.terms().ok()?, cost, now) {
-                Route::Limiter(limiter) => limiter.estimate(cost),
-                Route::Later { at, .. } => Some(Duration::from_nanos(at - now)),
-                Route::Request | Route::Paused => None,
+            let terms = key.terms().ok()?;
+            match key.known(&terms, cost, now)? {
+                Known::Limiter(limiter) => limiter.estimate(cost),
+                Known::Reply(cached) => Some(Duration::from_nanos(cached.earliest(&terms, cost) - now)),
             }
         })
     }
@@ -291,20 +275,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
             let ((name, quota), level) = (key.quota(), available as i64);
             vec![QuotaSnapshot { name, quota, head: 0, level, available, more_in, dry_run: false, would_refuse: 0 }]
         })
-    }
-
-    /// Lists the keys that have a limiter on this node.
-    pub fn entries(&self) -> Vec<KeyedEntry<K>> {
-        let entry = |(key, limiter): (K, Limiter)| {
-            limiter.core().look_at(|state, rovers, _| KeyedEntry {
-                key,
-                available: state.available(rovers),
-                deficiency: state.deficiency(rovers),
-                waiting_tasks: state.queue.len(),
-                in_flight: None,
-            })
-        };
-        self.map.shards.entries().map(entry).collect()
     }
 
     /// Returns a snapshot for metrics. Visits the keys that have a limiter on this node, one by one.

@@ -55,8 +55,6 @@ pub(super) struct DistributedMap<K> {
     pub(super) granted: AtomicU64,
     /// How many calls were refused.
     pub(super) refused: AtomicU64,
-    /// The end of the pause of all keys on this node, in nanoseconds; 0 if it was ended.
-    pub(super) paused_until: AtomicU64,
     /// The observers of waits and refusals, for all keys together.
     pub(super) observers: Observers,
 }
@@ -88,16 +86,6 @@ impl<K> DistributedMap<K> {
     /// Counts a call that was refused.
     pub(super) fn count_refusal(&self) {
         self.refused.fetch_add(1, Relaxed);
-    }
-
-    /// Gives the limiter of a key the pause of all keys as it is now. Its end is read under the limiter's lock, so
-    /// after several concurrent changes the limiter has the last one.
-    pub(super) fn refresh_pause(&self, limiter: &Limiter) {
-        let core = limiter.core();
-        core.with(|state, rovers, _| {
-            let gate = core.time.translate(&self.time, self.paused_until.load(Ordering::Acquire));
-            state.pause_in_common(rovers, u64::try_from(gate.max(0)).unwrap_or(u64::MAX));
-        });
     }
 
     /// Forgets limiters at rest, for a caller that found no place. Returns false if this frees no place, or if it was

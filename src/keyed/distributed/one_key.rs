@@ -7,7 +7,6 @@ use crate::distributed::{QuotaTerms, Store, StoreError};
 use crate::error::ConfigError;
 use crate::keyed::ToKey;
 use crate::keyed::quotas::NamedQuota;
-use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
@@ -16,19 +15,6 @@ pub(super) struct OneKey<K> {
     pub(super) map: Arc<DistributedMap<K>>,
     pub(super) key: K,
     pub(super) hash: u64,
-}
-
-/// The route of a claim.
-pub(super) enum Route {
-    /// The key's limiter serves the claim.
-    Limiter(Limiter),
-    /// No route: by the cached reply, the tokens are there at `at`, and `remaining` tokens are left. They come before
-    /// `minted` only if other nodes give tokens back, and never before `not_before`.
-    Later { at: u64, minted: u64, not_before: u64, remaining: u64 },
-    /// The claim sends its own request to the store.
-    Request,
-    /// All keys are paused: the key's limiter, which is created, keeps the claim until the pause is over.
-    Paused,
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
@@ -63,18 +49,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
         self.map.shards.find(&self.key, self.hash)
     }
 
-    /// Chooses the route of a claim of `cost` made at `now`.
-    pub(super) fn route(&self, terms: &QuotaTerms, cost: u64, now: u64) -> Route {
-        match self.find() {
-            Some(Known::Limiter(limiter)) => Route::Limiter(limiter),
-            _ if now < self.map.paused_until.load(Ordering::Acquire) => Route::Paused,
-            Some(Known::Reply(cached)) if cached.earliest(terms, cost) > now => {
-                let (at, minted) = (cached.earliest(terms, cost), cached.minted(terms, cost));
-                let (not_before, remaining) = (cached.not_before(terms, cost), cached.remaining());
-                Route::Later { at, minted, not_before, remaining }
-            }
-            Some(Known::Reply(_)) | None => Route::Request,
-        }
+    /// What answers a claim of `cost` made at `now` without a request: the key's limiter, or a cached reply by which the tokens
+    /// are not there yet.
+    pub(super) fn known(&self, terms: &QuotaTerms, cost: u64, now: u64) -> Option<Known> {
+        self.find().filter(|known| !matches!(known, Known::Reply(cached) if cached.earliest(terms, cost) <= now))
     }
 
     /// Returns the key's limiter, if it has one.
@@ -106,10 +84,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
         let limiter = map.shards.put(&self.key, self.hash, limiter, must).ok_or(full)?;
         if map.is_closed() {
             limiter.close();
-        }
-        // Read after the limiter was put where a call on all keys finds it.
-        if map.paused_until.load(Ordering::Acquire) > 0 {
-            map.refresh_pause(&limiter);
         }
         map.tidy_from_now_on();
         Ok(limiter)

@@ -93,12 +93,11 @@ impl<K> RouteShards<K> {
 
     /// Visits all limiters, one shard at a time.
     pub(super) fn each_limiter(&self, mut act: impl FnMut(&Limiter)) {
-        self.list(|_, limiter| limiter.clone()).for_each(|limiter| act(&limiter));
-    }
-
-    fn list<T>(&self, of: impl Fn(&K, &Limiter) -> T) -> impl Iterator<Item = T> {
-        let of = move |entry: &Entry<K>| Some(of(&entry.key, entry.known.limiter()?));
-        self.shards.iter().flat_map(move |shard| shard.lock().keys.iter().filter_map(&of).collect::<Vec<_>>())
+        for shard in &self.shards {
+            let limiter = |entry: &Entry<K>| entry.known.limiter().cloned();
+            let limiters: Vec<_> = shard.lock().keys.iter().filter_map(limiter).collect();
+            limiters.iter().for_each(&mut act);
+        }
     }
 
     /// Returns the tokens granted by limiters that were forgotten, and how many of these tokens came back.
@@ -129,11 +128,6 @@ impl<K> RouteShards<K> {
 }
 
 impl<K: Eq + Clone> RouteShards<K> {
-    /// All keys that have a limiter, one shard at a time.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (K, Limiter)> {
-        self.list(|key, limiter| (key.clone(), limiter.clone()))
-    }
-
     pub(super) fn find(&self, key: &K, hash: u64) -> Option<Known> {
         let keys = &self.shard(hash).lock().keys;
         Some(keys.at(keys.index_of(hash, |entry| entry.key == *key)?)?.known.clone())
@@ -141,22 +135,21 @@ impl<K: Eq + Clone> RouteShards<K> {
 
     /// Changes the cached reply of a key that has no limiter, and keeps it.
     pub(super) fn note<R>(&self, key: &K, hash: u64, now: u64, act: impl FnOnce(&mut CachedReply) -> R) -> R {
-        let mut gone = Vec::new();
+        let (mut gone, mut reply) = (Vec::new(), CachedReply::nothing(now));
         let mut shard = self.shard(hash).lock();
-        let mut reply = CachedReply::nothing(now);
         let index = shard.keys.index_of(hash, |entry| entry.key == *key);
-        let result = match index.and_then(|index| Some(&mut shard.keys.at_mut(index)?.known)) {
-            Some(Known::Reply(reply)) => act(reply),
-            Some(Known::Limiter(_)) => act(&mut reply),
-            None => {
-                let result = act(&mut reply);
-                let key = key.clone();
-                shard.make_space(now, self.most_cached(), &mut gone);
-                shard.keys.insert(hash, Entry { key, hash, known: Known::Reply(reply) });
-                shard.cached += 1;
-                result
-            }
-        };
+        let known = index.and_then(|index| Some(&mut shard.keys.at_mut(index)?.known));
+        let has_limiter = known.as_ref().is_some_and(|known| known.limiter().is_some());
+        if let Some(Known::Reply(reply)) = known {
+            return act(reply);
+        }
+        let result = act(&mut reply);
+        if !has_limiter {
+            let entry = Entry { key: key.clone(), hash, known: Known::Reply(reply) };
+            shard.make_space(now, self.most_cached(), &mut gone);
+            shard.keys.insert(hash, entry);
+            shard.cached += 1;
+        }
         drop(shard);
         drop_all(gone);
         result

@@ -74,12 +74,8 @@ async fn behave(world: Arc<World>, seed: u64, most: u64) {
                 }
                 sleep(Duration::from_micros(random.u64(..5_000))).await;
             }
-            10 => match random.u32(..4) {
-                0 => node.pause_for(&key, max_wait),
-                1 => node.pause_all_for(max_wait),
-                2 => node.resume(&key),
-                _ => node.resume_all(),
-            },
+            10 if random.bool() => node.pause_for(&key, max_wait),
+            10 => node.resume(&key),
             _ => {
                 let tired = if random.u32(..20) == 0 { 3_000_000 } else { 50_000 };
                 sleep(Duration::from_micros(random.u64(..tired))).await;

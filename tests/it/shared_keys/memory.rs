@@ -255,16 +255,13 @@ async fn surplus_tokens_go_to_the_limiter_of_the_key_up_to_its_allowance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_with_a_limiter_are_listed_and_all_grants_are_counted() {
+async fn keys_with_a_limiter_and_all_grants_are_counted() {
     let (_store, users) = one_node(Quota::per_second(10));
-    // A key without a limiter on this node is not listed; one with a limiter is.
     drop(users.consume(&1, 4).await.unwrap());
-    assert_eq!((users.entries().len(), users.available(&1)), (0, 6));
+    assert_eq!((users.snapshot().keys, users.available(&1)), (0, 6));
     assert_eq!(users.reported_quotas(&1)[0].available, 6);
     let limiter = users.limiter(&1).unwrap();
     drop(limiter.consume(1).await.unwrap());
-    let entries: Vec<_> = users.entries().iter().map(|entry| (entry.key, entry.waiting_tasks)).collect();
-    assert_eq!(entries, [(1, 0)]);
     let snapshot = users.snapshot();
     assert_eq!((snapshot.keys, snapshot.granted, snapshot.refused), (1, 5, 0));
     drop(limiter);
@@ -276,7 +273,7 @@ async fn keys_with_a_limiter_are_listed_and_all_grants_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
+async fn a_pause_holds_a_key_of_this_node() {
     let (_store, users) = one_node(Quota::per_second(10));
     let began = Instant::now();
     users.pause_for(&1, millis(5_000));
@@ -287,21 +284,14 @@ async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
     assert!(users.consume(&1, 1).within(millis(10)).await.is_err());
     drop(users.consume(&1, 1).await.unwrap());
     assert!(began.elapsed() >= millis(5_000), "the pause outlives an unused limiter");
-    let began = Instant::now();
-    users.pause_all_for(millis(2_000));
-    assert!(users.try_acquire(&3, 1).is_err());
-    drop(users.consume(&4, 1).await.unwrap());
-    assert!(began.elapsed() >= millis(2_000));
 }
 
-/// Keys 1 and 2 are paused by themselves, and all keys are. Key 3 comes during the pause of all.
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_pause_serves_a_key_or_all_keys_of_this_node() {
+async fn the_end_of_a_pause_serves_its_key_on_this_node() {
     let (_store, users) = one_node(Quota::per_second(10));
     let began = Instant::now();
     [1, 2].iter().for_each(|key| users.pause_for(key, millis(60_000)));
-    users.pause_all_for(millis(90_000));
-    let claims = [1, 2, 3].map(|key| {
+    let claims = [1, 2].map(|key| {
         let users = users.clone();
         tokio::spawn(async move {
             drop(users.consume(&key, 1).await.unwrap());
@@ -312,39 +302,16 @@ async fn the_end_of_a_pause_serves_a_key_or_all_keys_of_this_node() {
     users.resume(&1);
     users.resume(&4);
     sleep(millis(1_000)).await;
-    users.resume_all();
-    users.resume_all();
-    assert!(users.try_acquire(&2, 1).is_err(), "it is paused by itself");
+    assert!(users.try_acquire(&2, 1).is_err(), "it is paused still");
     drop(users.consume(&5, 1).await.unwrap());
-    assert!(users.entries().iter().all(|entry| entry.key < 4), "claims that need no limiter make none");
+    assert!(users.snapshot().keys < 3, "claims that need no limiter make none");
     assert!(began.elapsed() < millis(3_000), "{:?}", began.elapsed());
     sleep(millis(1_000)).await;
     users.resume(&2);
-    for (claim, at) in claims.into_iter().zip([2_000, 3_000, 2_000]) {
+    for (claim, at) in claims.into_iter().zip([1_000, 3_000]) {
         let waited = (claim.await.unwrap() - began).as_millis();
         assert!((at..at + 500).contains(&waited), "{waited} instead of {at} ms");
     }
-}
-
-/// The pause of all keys is over for limiters that were there, and for those that come later.
-#[tokio::test(start_paused = true)]
-async fn a_pause_of_all_keys_after_the_end_of_another_holds_all_of_them() {
-    let (_store, users) = one_node(Quota::per_second(10));
-    let here = users.limiter(&1).unwrap();
-    users.pause_all_for(millis(90_000));
-    users.resume_all();
-    users.pause_all_for(millis(5_000));
-    let later = users.limiter(&2).unwrap();
-    for limiter in [&here, &later] {
-        assert!(limiter.consume(1).within(millis(1_000)).await.is_err());
-    }
-    users.resume_all();
-    let last = users.limiter(&3).unwrap();
-    let began = Instant::now();
-    for limiter in [here, later, last] {
-        drop(limiter.consume(1).await.unwrap());
-    }
-    assert!(began.elapsed() < millis(1_000), "{:?}", began.elapsed());
 }
 
 /// A thread waits in the queue of the key's limiter. The limiter's tasks run on the runtime on which the keyed limiter
