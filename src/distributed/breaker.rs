@@ -82,6 +82,8 @@ pub struct BreakerSnapshot {
     pub circuit: Circuit,
     /// How many times the circuit has opened.
     pub opened: u64,
+    /// How many times the server was tried while the circuit was open or the connection was broken.
+    pub trials: u64,
     /// Requests that were sent and not answered in time.
     pub timeouts: u64,
     /// Requests that were not sent, because the circuit was open or too many others were under way.
@@ -190,6 +192,7 @@ impl Breaker {
     /// A trial begins.
     fn half_open(&self) {
         self.status.send_if_modified(|status| {
+            status.seen.trials += 1;
             let was_open = status.is_open();
             if was_open {
                 status.seen.circuit = Circuit::HalfOpen;
