@@ -26,6 +26,8 @@ pub(crate) enum Time {
 pub(crate) struct Chosen {
     clock: Arc<dyn Clock>,
     is_manual: bool,
+    /// It is quanta's, so reading it runs no user code.
+    is_quanta: bool,
     /// Two clocks are the same if this number is equal, as it is for clones of a manual clock and for clones of a
     /// builder.
     identity: usize,
@@ -35,9 +37,13 @@ impl Chosen {
     pub(crate) fn new<C: Clock>(clock: C) -> Self {
         let manual = (&clock as &dyn Any).downcast_ref().map(ManualClock::identity);
         let is_manual = clock.is_manual();
+        #[cfg(feature = "quanta")]
+        let is_quanta = (&clock as &dyn Any).is::<super::QuantaClock>();
+        #[cfg(not(feature = "quanta"))]
+        let is_quanta = false;
         let clock: Arc<dyn Clock> = Arc::new(clock);
         let identity = manual.unwrap_or_else(|| Arc::as_ptr(&clock).addr());
-        Self { clock, is_manual, identity }
+        Self { clock, is_manual, is_quanta, identity }
     }
 
     // Not inlined into every call, most of which read tokio's clock.
@@ -114,6 +120,15 @@ impl Time {
 
     pub(crate) fn is_tokios(&self) -> bool {
         matches!(self, Self::Tokio { .. })
+    }
+
+    /// Whether it may be read under a lock: reading it runs no user code.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn runs_no_user_code(&self) -> bool {
+        match self {
+            Self::Tokio { .. } => true,
+            Self::Other { chosen, .. } => chosen.is_quanta,
+        }
     }
 
     pub(crate) fn is_manual(&self) -> bool {

@@ -131,7 +131,7 @@ where
         let rates = Arc::new(rates);
         let (parent, max_in_flight, max_cost) = (settings.parent, settings.max_in_flight, settings.max_cost);
         let has_extras = max_in_flight.is_some() || top.is_some() || parent.is_some() || max_cost.is_some();
-        let (now, may_run_ahead) = (time.now(), time.is_tokios() && !has_extras);
+        let (now, may_run_ahead) = (time.now(), time.runs_no_user_code() && !has_extras);
         let shard = |_| {
             let mut shard = Shard::new(Arc::clone(&rates), may_run_ahead);
             if let Some(window) = top {

@@ -75,9 +75,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if self.has_extras {
             return self.take_with_extras(key, cost);
         }
-        // Tokio's clock is read while the key is on its way from memory. Another clock is user code: not under the lock.
+        // Read while the key is on its way from memory, but not under the lock if that runs user code.
         let time = &self.template.time;
-        let mut now = if time.is_tokios() { None } else { Some(time.now()) };
+        let mut now = if time.runs_no_user_code() { None } else { Some(time.now()) };
         let mut shard = self.shards[self.shard_of(key.hash)].lock();
         match shard.take_packed(key, cost, || *now.get_or_insert_with(|| time.now())) {
             Ok(left) => Ok(left),
@@ -116,7 +116,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if may_wait || cost == 0 || cost > shard.rates.burst() || self.template.dry_run.is_on() {
             return Missed::Other;
         }
-        // The levels of a call that did not read its time are those of now: the clock is tokio's.
+        // The levels of a call that did not read its time are those of now.
         let now = now.unwrap_or(shard.synced);
         shard.count_quick(0, now.max(shard.synced));
         match deny(&shard.rates, &shard.rates.unpack(packed, shard.synced), cost, now) {

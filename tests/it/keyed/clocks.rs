@@ -211,3 +211,16 @@ fn a_limiter_that_began_after_its_parent_has_a_time_of_its_own() {
     clock.advance(Duration::from_millis(1));
     assert!(keyed.try_acquire(&"a", 5).is_ok());
 }
+
+/// Such a clock is read under a shard's lock, and keys may run ahead of it.
+#[cfg(feature = "quanta")]
+#[test]
+fn a_key_keeps_its_rate_by_the_processors_clock() {
+    let clock = tollgate::clock::QuantaClock::new();
+    let quota = Quota::per_second(1_000).burst(100_000);
+    let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let began = clock.now();
+    let granted = (0..200_000).filter(|_| keyed.try_acquire(&"a", 1).is_ok()).count();
+    let most = 100_000 + 1_000 * (clock.now() - began).as_secs() + 1_000;
+    assert!((100_000..=most).contains(&(granted as u64)), "{granted} of {most}");
+}
