@@ -31,13 +31,14 @@ use crate::core::classes::{ClassId, Classes, Pick};
 use crate::core::joint::Front;
 use crate::core::rovers::Rovers;
 
-/// The class of the claim that is served with `pick`, and what is complete then.
+/// The class of the claim that is served with `pick`, and what is complete then: if it `completes` a claim, of which kind
+/// that is.
 #[inline(always)]
-pub(super) fn in_service(classes: &Classes, pick: Pick) -> (ClassId, Completes) {
+pub(super) fn in_service(classes: &Classes, pick: Pick, completes: bool) -> (ClassId, Completes) {
     let owner = classes.owner(pick.leaf);
     classes.read_ahead(owner);
     let entry = classes.entry(owner);
-    let completes = if !classes.scheduler.is_last_installment(pick) {
+    let completes = if !completes {
         Completes::Nothing
     } else if entry.offers_joint {
         Completes::Turn
