@@ -317,7 +317,7 @@ impl Core {
             let left = state.depart(rovers, place, class);
             if let Some(Outcome::Granted { remaining }) = left.outcome {
                 let refund = Refund::new(class, cost, Verdict::refundable(remaining, cost), remaining);
-                state.with_grant(remaining, |state| state.give_back(rovers, refund));
+                state.give_back(rovers, refund);
             }
             left
         });

@@ -113,13 +113,13 @@ impl Core {
         if actual > cost {
             let charge = |state: &mut State, rovers: &Rovers, _| {
                 let more = state.charge_for(cost, actual);
-                state.with_grant(word, |state| state.charge(rovers, class, more))
+                state.charge_more(rovers, class, more, word)
             };
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }
         self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
             let refund = Refund::new(class, cost - actual, uncharged, word);
-            state.with_grant(word, |state| state.give_back(rovers, refund));
+            state.give_back(rovers, refund);
         });
         actual
     }

@@ -86,7 +86,10 @@ impl State {
     /// Returns tokens of a grant at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, refund: Refund) {
         let (tokens, now) = (refund.tokens, self.supply.synced());
-        self.adding_tokens(rovers, |state| state.supply.refund(tokens, refund.granted_at));
+        // After the dry run its quotas, which gave the grant nothing, are enforced like all others.
+        if !refund.was_refused || self.role.has(Role::DRY_RUN) {
+            self.adding_tokens(rovers, |state| state.supply.refund(tokens, refund.granted_at));
+        }
         if let Some(classes) = self.classes_mut() {
             let Refund { class, uncharged, granted_at, .. } = refund;
             classes.scheduler.refund(classes.entry(class).leaf, tokens, uncharged, now, granted_at);

@@ -35,12 +35,15 @@ pub(crate) struct Refund {
     pub(super) uncharged: u64,
     /// When the grant was made, if its word tells.
     pub(super) granted_at: Option<u64>,
+    /// A dry run took no tokens for the grant.
+    pub(super) was_refused: bool,
 }
 
 impl Refund {
     /// A refund of `tokens` of the grant with this word.
     pub(crate) fn new(class: ClassId, tokens: u64, uncharged: u64, word: u64) -> Self {
-        Self { class, tokens, uncharged, granted_at: Verdict::instant(word) }
+        let (granted_at, was_refused) = (Verdict::instant(word), Verdict::is_refused(word));
+        Self { class, tokens, uncharged, granted_at, was_refused }
     }
 }
 
@@ -100,7 +103,7 @@ impl State {
 
     /// Returns tokens of a grant.
     pub(crate) fn give_back(&mut self, rovers: &Rovers, refund: Refund) {
-        if let Some((dry_run, now)) = self.dry_run_now() {
+        if let Some((dry_run, now)) = self.dry_run_now().filter(|_| !refund.was_refused) {
             dry_run.refund(refund.tokens, now, refund.granted_at);
         }
         if !self.defer(Act::Refund(refund)) {

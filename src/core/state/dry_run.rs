@@ -34,14 +34,13 @@ impl State {
         rare.dry_run.as_deref_mut().map(|dry_run| (dry_run, now))
     }
 
-    /// Runs `act`, which changes a grant with the verdict in `word`. If the grant took no tokens in the simulation,
-    /// `act` runs without the simulation.
-    pub(crate) fn with_grant<R>(&mut self, word: u64, act: impl FnOnce(&mut Self) -> R) -> R {
+    /// Charges more tokens for a grant with the verdict in `word`; outside of the simulation if that took none for it.
+    pub(crate) fn charge_more(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, word: u64) -> u64 {
         if !Verdict::is_refused(word) {
-            return act(self);
+            return self.charge(rovers, class, tokens);
         }
         let dry_run = self.rare.as_mut().and_then(|rare| rare.dry_run.take());
-        let result = act(self);
+        let result = self.charge(rovers, class, tokens);
         if dry_run.is_some() {
             self.rare().dry_run = dry_run;
         }

@@ -86,6 +86,19 @@ fn a_claim_that_waited_before_the_dry_run_is_refunded_in_it_too() {
 }
 
 #[test]
+fn a_call_that_would_have_been_refused_gives_nothing_back_to_the_quota_that_is_enforced_again() {
+    for cap in [None, Some(20)] {
+        let builder = Limiter::builder().quota(Quota::per_day(10)).clock(ManualClock::new()).dry_run();
+        let limiter = cap.into_iter().fold(builder, Builder::max_in_flight).build().unwrap();
+        let _held = limiter.try_acquire(4).unwrap();
+        let mut refused = limiter.try_acquire(7).unwrap();
+        limiter.set_dry_run(0, false).unwrap();
+        refused.settle(1);
+        assert_eq!((limiter.available(), limiter.snapshot().in_flight), (6, cap.map(|_| 5)));
+    }
+}
+
+#[test]
 fn a_sliding_quota_that_is_enforced_again_does_not_count_what_still_waits_for_the_cap() {
     let builder = Limiter::builder().quota(Quota::per_second(10).sliding()).max_in_flight(5);
     let limiter = builder.clock(ManualClock::new()).dry_run().build().unwrap();
