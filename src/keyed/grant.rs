@@ -51,7 +51,7 @@ impl<M: MapRef> Pass<M> {
         let map = self.map.map();
         self.cost = match &self.live {
             Some(live) => live.resettle_in(ROOT, self.cost, actual, self.left.word(), 0),
-            None if actual == self.cost || Verdict::is_refused(self.left.word()) => actual,
+            None if actual == self.cost => actual,
             None => map.resettle(Hashed { form: key, hash: self.hash }, self.cost, actual, self.left.word()),
         };
         if let Some(parent) = &map.parent {
@@ -102,6 +102,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// Changes the cost of a grant of `key`, whose word this is, and returns its new cost.
     fn resettle(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, actual: u64, word: u64) -> u64 {
         let actual = actual.min(self.template.max_cost.max(cost));
+        // A dry run took no tokens for the grant. Those that are charged after the dry run are not free.
+        if Verdict::is_refused(word) && (actual < cost || self.template.dry_run.is_on()) {
+            return actual;
+        }
         let on_live = |live: &Core| live.resettle_in(ROOT, cost, actual, word, 0);
         let settled = self.act(key, true, on_live, |shard, request, context| {
             let settled = shard.at_levels(request, context, |rates, levels| {

@@ -191,3 +191,17 @@ fn the_snapshot_counts_calls_that_would_have_waited_or_been_refused() {
     let seen = keyed.snapshot();
     assert_eq!((seen.would_wait, seen.would_refuse, seen.refused), (3, 3, 0));
 }
+
+#[test]
+fn what_is_charged_after_the_dry_run_is_not_free_for_a_call_that_would_have_been_refused() {
+    let clock = ManualClock::new();
+    let keyed = keys(&clock, Quota::per_day(10)).max_cost(12).dry_run().build().unwrap();
+    let _held = keyed.try_acquire(&1, 4).unwrap();
+    let mut refused = [keyed.try_acquire(&1, 7).unwrap(), keyed.try_acquire(&1, 7).unwrap()];
+    refused[0].settle(&1, 20);
+    assert_eq!((keyed.available(&1), refused[0].cost()), (6, 12));
+    keyed.set_dry_run(false).unwrap();
+    refused[0].settle(&1, 0);
+    refused[1].settle(&1, 9);
+    assert_eq!((keyed.available(&1), refused[1].cost()), (4, 9));
+}
