@@ -146,8 +146,14 @@ impl Wakes {
     pub(crate) fn wake_all(&mut self) {
         self.steps = 0;
         if !self.wakers.is_empty() {
-            wake_each(self.wakers.drain(..));
+            self.wake_some();
         }
+    }
+
+    /// Not inlined, so that a call with nobody to wake does not save registers for it.
+    #[inline(never)]
+    fn wake_some(&mut self) {
+        wake_each(self.wakers.drain(..));
     }
 }
 

@@ -219,11 +219,13 @@ fn starting_on<'t>(quota: Quota, part: &'t str, day: &str) -> Result<Quota, Wron
 }
 
 const TWICE: &str = "further part: it is given already, remove one of the two";
+const MANUAL_PERIODS: &str = "part of a manual quota: it has no periods";
 const MANUAL_BURST: &str = "part of a manual quota: its burst is the capacity, as in `manual 50`";
 
 fn change(quota: Quota, part: &str) -> Result<Quota, Wrong<'_>> {
     match part.split_once('=').or_else(|| part.split_once(' ')).map(|(name, value)| (name.trim_end(), value)) {
         Some(("burst", _)) if quota.is_manual() => Err(Wrong(part, MANUAL_BURST)),
+        None if quota.is_manual() && matches!(part, "stepped" | "sliding") => Err(Wrong(part, MANUAL_PERIODS)),
         Some(("burst", _)) if quota.burst.is_some() => Err(Wrong(part, TWICE)),
         Some(("initial", _)) if quota.initial.is_some() => Err(Wrong(part, TWICE)),
         #[cfg(feature = "calendar")]
@@ -237,8 +239,8 @@ fn change(quota: Quota, part: &str) -> Result<Quota, Wrong<'_>> {
         }
         Some(("burst", tokens)) => Ok(quota.burst(number(tokens)?)),
         Some(("initial", tokens)) => Ok(quota.initial(number(tokens)?)),
-        None if part == "stepped" && !quota.is_manual() => Ok(quota.stepped()),
-        None if part == "sliding" && !quota.is_manual() => Ok(quota.sliding()),
+        None if part == "stepped" => Ok(quota.stepped()),
+        None if part == "sliding" => Ok(quota.sliding()),
         _ => Err(Wrong(part, "`burst N`, `initial N`, `stepped` or `sliding`")),
     }
 }

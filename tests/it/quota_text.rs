@@ -133,7 +133,7 @@ fn an_error_names_the_part_that_is_wrong_and_its_place_and_shows_one_that_is_rig
         ),
         (
             "`burst N`, `initial N`, `stepped` or `sliding`",
-            "100/s, <burst>|100/s, <slide>|manual 50, <sliding>|100/s, <bursts 3>|100/s, <stepped 3>|100/s,<>|manual 50, <stepped>|10/s, stepped, <\u{b5}>",
+            "100/s, <burst>|100/s, <slide>|100/s, <bursts 3>|100/s, <stepped 3>|100/s,<>|10/s, stepped, <\u{b5}>",
         ),
         (
             "given already",
@@ -142,6 +142,7 @@ fn an_error_names_the_part_that_is_wrong_and_its_place_and_shows_one_that_is_rig
         ),
         ("either stepped or sliding", "10/s, stepped, <sliding>|10/s, sliding, <stepped>"),
         ("as in `manual 50`", "manual 50, <burst 5>"),
+        ("part of a manual quota: it has no periods", "manual 50, <sliding>|manual 50, <stepped>"),
     ] {
         for marked in texts.split('|') {
             let (before, rest) = marked.split_once('<').unwrap();
