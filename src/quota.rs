@@ -171,7 +171,7 @@ impl Quota {
     /// [dry run](crate::Builder::dry_run) of this quota refunds free nothing, and beside a dry run of another one those of
     /// calls that would have waited.
     ///
-    /// A key of a keyed limiter takes some 1.3 kB from its first grant until a while after its windows are empty. What it has
+    /// A key of a keyed limiter takes some 1.4 kB from its first grant until a while after its windows are empty. What it has
     /// left when it is saved, or when its quota becomes sliding, counts as granted when the key is used next.
     ///
     /// Classes, distributed limiters, parents of keyed limiters and the [`Bucket`](crate::Bucket) support no sliding
