@@ -45,7 +45,6 @@
 //! | `distributed/builder.rs` | `Builder::distributed` |
 //! | `distributed/counters.rs` | the counters of a store |
 //! | `distributed/breaker.rs` | a circuit breaker for the servers of stores |
-//! | `distributed/conflict.rs` | two quotas of the same version on one store, as an error for callers |
 //! | `distributed/replies.rs` | error replies of the server, by kind |
 //! | `distributed/race.rs` | waiting for the first of two futures |
 //! | `distributed/stores.rs` | many named stores on one server: one for each key of a distributed keyed limiter |
@@ -65,7 +64,6 @@ mod breaker;
 mod bucket;
 mod builder;
 mod class_claims;
-mod conflict;
 mod counters;
 mod cover;
 mod grants;
@@ -100,7 +98,9 @@ pub use replies::ReplyKind;
 pub use stores::Stores;
 pub use terms::QuotaTerms;
 
+use crate::error::QuotaConflict;
 use crate::error::error_enum;
+use crate::name::Name;
 use crate::quota::Quota;
 use std::fmt::Debug;
 use std::future::Future;
@@ -296,6 +296,11 @@ impl StoreError {
     /// The longest name of a store, in bytes: each request carries the name, and servers hold up all others while they
     /// read a long one. A store with a longer name is [`Misnamed`](Self::Misnamed).
     pub const MAX_NAME: usize = 1_024;
+
+    /// The error that callers get if this is a conflict of quotas.
+    pub(crate) fn conflict(&self) -> Option<QuotaConflict> {
+        matches!(self, Self::QuotaConflict { .. }).then(|| QuotaConflict { text: Name::of_path(&self.to_string()) })
+    }
 
     /// Whether the cause lies in this store, so that it does not affect others on the same server.
     #[cfg(feature = "keyed")]

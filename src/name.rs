@@ -63,16 +63,10 @@ impl Name {
         Self::within(text, MOST_BYTES)
     }
 
-    /// The name of the ceiling of the class with this path, or the text about a bad quota; none if there is no space for
-    /// it.
+    /// The name of the ceiling of the class with this path, or the text about a bad quota or a conflict of quotas; none if
+    /// there is no space for it.
     pub(crate) fn of_path(path: &str) -> Self {
         Self::within(path, MOST_BYTES / 4)
-    }
-
-    /// A text of which the caller bounds the number.
-    #[cfg(feature = "distributed")]
-    pub(crate) fn of_few(text: &str) -> Self {
-        Self::within(text, usize::MAX)
     }
 
     fn within(text: &str, most: usize) -> Self {

@@ -72,8 +72,8 @@ impl LeaseGrant {
     /// Checks that a store can mean this answer to `ask`: its numbers can be counted with, and its tokens were asked
     /// for.
     pub(crate) fn check(&self, ask: &LeaseRequest) -> Result<(), String> {
-        let &Self { before, age, now, promised, queued_before, phase, wait, .. } = self;
-        let &Self { part, allowance, nodes, remaining, last, clock, terms, .. } = self;
+        let &Self { before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, .. } = self;
+        let &Self { remaining, last, clock, terms, .. } = self;
         let numbers =
             [before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock];
         let of_classes = self.classes.iter().flat_map(ClassGrant::numbers);

@@ -286,16 +286,14 @@ impl SharedBucket {
         let kept = node.places.iter().filter(|place| place.first > 0).map(|place| place.expected + node.grace);
         node.until = node.until.max(kept.max().unwrap_or(0));
         self.note_places(&node.places, &places);
-        let is_remembered = !ask.leave;
         // The bucket forgets a node that leaves. While it still remembers other nodes, it keeps their record for longer than it
         // must, as the script in Redis does.
-        if is_remembered {
-            self.held = others + node.allowance;
+        self.nodes.remove(&ask.node);
+        self.held = others;
+        if !ask.leave {
+            self.held += node.allowance;
             self.last_until = self.last_until.max(node.until);
             self.nodes.insert(ask.node, node.clone());
-        } else {
-            self.nodes.remove(&ask.node);
-            self.held = others;
         }
         let busy = self.busy.max(self.was).max(1);
         // One part more is left for a node that joins. A far node gets at least what is minted until its next answer.

@@ -224,40 +224,40 @@ impl StoreCounters {
     /// Records the failure of a request that is not repeated and took so long.
     #[cfg(feature = "keyed")]
     pub(crate) fn lose(&self, store: &dyn Store, error: &StoreError, took: Duration) {
-        let mut counters = self.lock();
-        counters.note_error(error);
-        // Otherwise outages of all keys would begin and end with each claim for one key.
-        if error.is_of_one_store() {
-            return;
-        }
-        counters.seen.outage += took;
-        let begins = !replace(&mut counters.is_lost, true) && counters.begins();
-        drop(counters);
-        if begins {
-            report(&StoreEvent::OutageBegan { store: &store, error });
+        self.report_if(&StoreEvent::OutageBegan { store: &store, error }, |counters| {
+            counters.note_error(error);
+            // Otherwise outages of all keys would begin and end with each claim for one key.
+            if error.is_of_one_store() {
+                return false;
+            }
+            counters.seen.outage += took;
+            !replace(&mut counters.is_lost, true) && counters.begins()
+        });
+    }
+
+    /// Changes the counters, and reports the event if that returns true.
+    fn report_if(&self, event: &StoreEvent<'_>, change: impl FnOnce(&mut Counters) -> bool) {
+        // The lock is free when user code observes the event.
+        let is_new = change(&mut self.lock());
+        if is_new {
+            report(event);
         }
     }
 
     /// Counts an outage of one limiter.
     pub(super) fn begin_outage(&self, store: &dyn Store, error: &StoreError) {
-        let mut counters = self.lock();
-        counters.out += 1;
-        let begins = counters.begins();
-        drop(counters);
-        if begins {
-            report(&StoreEvent::OutageBegan { store: &store, error });
-        }
+        self.report_if(&StoreEvent::OutageBegan { store: &store, error }, |counters| {
+            counters.out += 1;
+            counters.begins()
+        });
     }
 
     /// The outage of one limiter is over.
     pub(super) fn end_outage(&self, store: &dyn Store) {
-        let mut counters = self.lock();
-        counters.out -= 1;
-        let ends = counters.ends();
-        drop(counters);
-        if ends {
-            report(&StoreEvent::OutageEnded { store: &store });
-        }
+        self.report_if(&StoreEvent::OutageEnded { store: &store }, |counters| {
+            counters.out -= 1;
+            counters.ends()
+        });
     }
 
     /// Counts and reports that the store has lost its state.

@@ -72,19 +72,19 @@ impl Wait {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     /// The start of `pace`, in the limiter's nanoseconds.
-    at: u64,
-    pace: Pace,
+    pub(super) at: u64,
+    pub(super) pace: Pace,
     /// Tokens of that pace that belong to other nodes and come before these.
-    behind: u64,
-    tokens: u64,
+    pub(super) behind: u64,
+    pub(super) tokens: u64,
     /// How many of the tokens were minted, or became spare.
-    taken: u64,
+    pub(super) taken: u64,
     /// The number of the last token at the store; 0 if it has none.
-    last: u64,
+    pub(super) last: u64,
     /// No store promised these tokens: the node grants them to itself while the store cannot be reached.
-    own: bool,
+    pub(super) own: bool,
     /// No tokens of other nodes are minted between the previous lease and this one.
-    goes_on: bool,
+    pub(super) goes_on: bool,
 }
 
 /// How fast tokens come: `amount` in each period, in nanoseconds, evenly or at its end. `part` has elapsed of the first period,
@@ -115,15 +115,6 @@ impl Pace {
 impl Lease {
     pub(crate) fn new(at: u64, pace: Pace, behind: u64, tokens: u64) -> Self {
         Self { at, pace, behind, tokens, taken: 0, last: 0, own: false, goes_on: false }
-    }
-
-    /// Sets whether this lease forms one piece with the previous one.
-    pub(crate) fn going_on(self, goes_on: bool) -> Self {
-        Self { goes_on, ..self }
-    }
-
-    pub(crate) fn up_to_number(self, last: u64) -> Self {
-        Self { last, ..self }
     }
 
     /// Keeps at most `kept` of the tokens that came by `now`: no waiter counts on the rest.

@@ -29,7 +29,9 @@ use tokio::time::{Instant, sleep};
 /// ```
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
-    server: Arc<Server>,
+    server: Arc<Mutex<Server>>,
+    /// When the store was made.
+    began: Instant,
     /// The quoted names of the stores from the outermost to this one, so that no two stores have the same key.
     key: Arc<str>,
     tally: Arc<StoreCounters>,
@@ -37,16 +39,9 @@ pub struct MemoryStore {
     quota_version: u32,
 }
 
-/// Plays the part of the server.
-#[derive(Debug)]
-struct Server {
-    state: Mutex<ServerState>,
-    began: Instant,
-}
-
-/// All buckets, and the simulated network.
+/// Plays the part of the server: all buckets, and the simulated network.
 #[derive(Debug, Default)]
-struct ServerState {
+struct Server {
     buckets: HashMap<Arc<str>, SharedBucket>,
     /// At this number of buckets, those that need not be remembered are removed.
     sweep_at: usize,
@@ -62,8 +57,14 @@ struct ServerState {
 impl MemoryStore {
     /// Creates an empty store.
     pub fn new() -> Self {
-        let server = Server { state: Mutex::default(), began: Instant::now() };
-        Self { server: Arc::new(server), key: "".into(), tally: Arc::default(), outage: Outage::Wait, quota_version: 0 }
+        Self {
+            server: Arc::default(),
+            began: Instant::now(),
+            key: "".into(),
+            tally: Arc::default(),
+            outage: Outage::Wait,
+            quota_version: 0,
+        }
     }
 
     /// Creates another store in the same memory, with the same latency and reachability.
@@ -88,22 +89,22 @@ impl MemoryStore {
 
     /// Sets the latency: from now on a request takes `latency` to arrive, and its answer as long to come back.
     pub fn set_latency(&self, latency: Duration) {
-        self.state().latency = latency;
+        self.server().latency = latency;
     }
 
     /// Sets whether the store can be reached from now on.
     pub fn set_reachable(&self, reachable: bool) {
-        self.state().is_out = !reachable;
+        self.server().is_out = !reachable;
     }
 
     /// Makes the store carry out the next `count` requests and lose the answers.
     pub fn lose_answers(&self, count: u64) {
-        self.state().to_lose = count;
+        self.server().to_lose = count;
     }
 
     /// Moves the store's clock by `micros` microseconds, forward or back.
     pub fn step_clock(&self, micros: i64) {
-        self.state().skew += micros;
+        self.server().skew += micros;
     }
 
     /// Returns the counters of the limiters that use this store or a clone of it; for a keyed limiter, of all its keys.
@@ -113,12 +114,12 @@ impl MemoryStore {
 
     /// Forgets all buckets, like a Redis server that restarted empty.
     pub fn forget(&self) {
-        self.state().buckets.clear();
+        self.server().buckets.clear();
     }
 
     /// Returns how many requests this store and the others in the same memory have answered.
     pub fn asks(&self) -> u64 {
-        self.state().asks
+        self.server().asks
     }
 
     /// Answers a request as of `micros` microseconds of the store's clock, like one call of the script.
@@ -128,30 +129,24 @@ impl MemoryStore {
     /// [`StoreError::QuotaConflict`] if the request has a different quota than the store and the same version;
     /// [`StoreError::Refused`] if a later request has overtaken it, or the store owes too many tokens.
     pub fn answer(&self, ask: &LeaseRequest, micros: u64) -> Result<LeaseGrant, StoreError> {
-        self.state().answer(&self.key, ask, micros as i64)
+        self.server().answer(&self.key, ask, micros as i64)
     }
 
-    fn state(&self) -> MutexGuard<'_, ServerState> {
-        self.server.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn server(&self) -> MutexGuard<'_, Server> {
+        self.server.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The server, and the time by its clock, if it can be reached.
-    fn reach(&self) -> Result<(MutexGuard<'_, ServerState>, i64), StoreError> {
-        let state = self.state();
-        if state.is_out {
+    fn answer_now(&self, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
+        let mut server = self.server();
+        if server.is_out {
             return Err(StoreError::Unreachable(
                 "`set_reachable(false)` was called: call `set_reachable(true)`".to_owned(),
             ));
         }
-        let now = self.server.began.elapsed().as_micros() as i64 + state.skew;
-        Ok((state, now))
-    }
-
-    fn answer_now(&self, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
-        let (mut state, now) = self.reach()?;
-        let answer = state.answer(&self.key, ask, now);
-        if state.to_lose > 0 {
-            state.to_lose -= 1;
+        let now = self.began.elapsed().as_micros() as i64 + server.skew;
+        let answer = server.answer(&self.key, ask, now);
+        if server.to_lose > 0 {
+            server.to_lose -= 1;
             return Err(StoreError::Unreachable("`lose_answers` made the store lose the answer".to_owned()));
         }
         answer
@@ -173,7 +168,7 @@ impl Default for MemoryStore {
 impl Store for MemoryStore {
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
-            let latency = self.state().latency;
+            let latency = self.server().latency;
             if latency.is_zero() {
                 return self.answer_now(&ask);
             }
@@ -197,7 +192,7 @@ impl Store for MemoryStore {
     }
 }
 
-impl ServerState {
+impl Server {
     fn answer(&mut self, key: &Arc<str>, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
         self.asks += 1;
         if self.buckets.get(key).is_some_and(|bucket| bucket.is_forgotten(now)) {

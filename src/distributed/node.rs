@@ -126,7 +126,7 @@ impl State {
             has_spares,
             has_too_much,
             sent_away: planner.sent_away,
-            in_vain_for: planner.in_vain_for(now),
+            in_vain_for: planner.in_vain_since.map_or(0, |since| now.saturating_sub(since)),
             class_due: None,
             stuck: self.stuck_front(rovers, quota),
         }
@@ -148,7 +148,7 @@ impl State {
         }
         let mut start = self.base(rovers);
         let mut wanted = Wanted::default();
-        let leases = self.supply.quotas()[quota].source().and_then(|source| source.as_any().downcast_ref::<Leases>());
+        let leases = self.leases_of(quota);
         let mut cover = self.cover(quota);
         let mut lack = view.lack;
         let is_held_up = self.held().is_some_and(|held| held.joint_due.is_none_or(|at| at > soon));
@@ -207,9 +207,12 @@ impl State {
     /// The promised tokens, to be distributed over the claims in the queue.
     pub(super) fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64> + Clone> {
         let schedule = &self.supply.quotas()[quota];
-        let leases: Option<&Leases> = schedule.source().and_then(|source| source.as_any().downcast_ref());
-        let pieces = leases.into_iter().flat_map(Leases::pieces);
+        let pieces = self.leases_of(quota).into_iter().flat_map(Leases::pieces);
         Cover { at: schedule.head, keeps: schedule.burst, left: 0, counts_on: 0, pieces }
+    }
+
+    pub(super) fn leases_of(&self, quota: usize) -> Option<&Leases> {
+        self.supply.quotas()[quota].source()?.as_any().downcast_ref()
     }
 
     fn leases(&mut self) -> &mut Leases {
@@ -294,9 +297,9 @@ impl State {
         let goes_on = is_new && answer.queued_before <= leases.promised() && leases.are_minted_by(&terms);
         let pace = Pace::of(&terms, answer.phase);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
-        let promised_lease =
-            Lease::new(at.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised)
-                .up_to_number(answer.last);
+        let since = at.saturating_sub(answer.age * 1_000);
+        let promised_lease = Lease::new(since, pace, answer.queued_before, answer.promised);
+        let promised_lease = Lease { last: answer.last, goes_on, ..promised_lease };
         let ends = if answer.promised > 0 { promised_lease.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
         let until = ends.max(now).saturating_add(terms.filling_time());
         planner.grants.note(ask.number, answer.now + answer.promised, until, now);
@@ -308,8 +311,8 @@ impl State {
             let granted = answer.now.min(space);
             (granted, promised_lease.without_stale(at, space - granted))
         };
-        leases.push(Lease::new(at, Pace::AT_ONCE, 0, granted).going_on(goes_on));
-        leases.push(promised_lease.going_on(goes_on));
+        leases.push(Lease { goes_on, ..Lease::new(at, Pace::AT_ONCE, 0, granted) });
+        leases.push(promised_lease);
         if planner.classes.is_some() {
             self.note_class_answer(rovers, &mut planner, ask, answer, now);
         }

@@ -5,7 +5,7 @@
 //! requests too; so each class pays for what it is served. Tokens for which no class has a turn are shared by weight.
 
 use super::planner::{LEAST_SLEEP, MARGIN};
-use super::{ClassClaims, LeaseGrant, LeaseRequest, Leases, RefillPlanner, View, Wanted};
+use super::{ClassClaims, LeaseGrant, LeaseRequest, RefillPlanner, View, Wanted};
 use crate::core::classes::lacks::ClassLack;
 use crate::core::classes::{ClassId, Classes, ROOT};
 use crate::core::rovers::{Rovers, ahead};
@@ -205,8 +205,7 @@ impl State {
         (class, mut covered, before): (ClassId, u64, u64),
         row: &mut ClassClaims,
     ) {
-        let source = self.supply.quotas()[planner.quota].source();
-        let leases = source.and_then(|source| source.as_any().downcast_ref::<Leases>());
+        let leases = self.leases_of(planner.quota);
         let part =
             planner.classes.as_ref().and_then(|classes| classes.known.get(&row.class)).map_or(1, |class| class.part);
         for (number, cost, debt) in self.claims_of(class) {

@@ -56,7 +56,7 @@ pub(crate) struct RefillPlanner {
     /// Set while the store refuses the quota of this node.
     pub(crate) conflict: Option<QuotaConflict>,
     /// The waker of the refill task while it sleeps.
-    waker: Option<Waker>,
+    pub(super) waker: Option<Waker>,
     /// The refill task that goes on after one that ended with its runtime. The next waiter on another runtime spawns it.
     pub(crate) vacant: Option<RequestTask>,
     /// The refill task is woken when claims pass this position.
@@ -86,7 +86,7 @@ pub(crate) struct RefillPlanner {
     retry_at: u64,
     pub(super) placed: bool,
     /// The first of the requests since which waiters got nothing.
-    in_vain_since: Option<u64>,
+    pub(super) in_vain_since: Option<u64>,
     pub(crate) sent_away: Option<SentAway>,
     /// The number of the first claim of the last request.
     pub(crate) asked_for: u64,
@@ -99,7 +99,7 @@ pub(crate) struct RefillPlanner {
     short: bool,
     vain: bool,
     /// A request is under way.
-    is_asking: bool,
+    pub(super) is_asking: bool,
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
     asked_at: u64,
@@ -148,11 +148,6 @@ impl RefillPlanner {
     pub(crate) fn return_all(&mut self, back: u64, unused: u64, last: u64, rest: u64) {
         let ask = LeaseRequest { back, unused, last, rest, ..self.final_request() };
         *self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
-    }
-
-    /// Records that the last planned request was never sent and will not be.
-    pub(crate) fn withdraw(&mut self) {
-        self.is_asking = false;
     }
 
     /// True if the store may know this node: it does, or it may carry out a request that is under way after the limiter
@@ -230,11 +225,6 @@ impl RefillPlanner {
         }
     }
 
-    /// For how long waiters have got nothing.
-    pub(crate) fn in_vain_for(&self, now: u64) -> u64 {
-        self.in_vain_since.map_or(0, |since| now.saturating_sub(since))
-    }
-
     /// Asks anew if the claim that had no tokens has left, or lacks fewer: what the store said was for that claim.
     pub(crate) fn recall(&mut self, wanted: &Wanted) {
         let is_other = |away: &SentAway| wanted.claim != away.claim || wanted.first < away.first;
@@ -293,11 +283,6 @@ impl RefillPlanner {
     /// another waiter, or it sleeps until another caller wakes it.
     pub(crate) fn sleeps_without_plan_for(&self, ticket: u64) -> bool {
         self.waker.is_some() && (!self.has_planned_for(ticket) || self.sleeps_until == u64::MAX)
-    }
-
-    /// Stores the waker before the refill task sleeps. Returns the old waker: drop it after releasing the lock.
-    pub(crate) fn set_waker(&mut self, waker: Waker) -> Option<Waker> {
-        self.waker.replace(waker)
     }
 
     pub(crate) fn take_waker(&mut self) -> Option<Waker> {

@@ -23,7 +23,7 @@ impl Core {
         let (plan, old) = self.with_anyway(|state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
             let planner = state.planner_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
-            (plan, planner.and_then(|planner| planner.set_waker(waker)))
+            (plan, planner.and_then(|planner| planner.waker.replace(waker)))
         });
         drop_quietly(old);
         plan
@@ -35,7 +35,7 @@ impl Core {
         self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
             Some(Plan::Request(ask)) => Some(ask),
             _ => {
-                state.planner_mut().filter(|_| may_rest).into_iter().for_each(|planner| planner.withdraw());
+                state.planner_mut().filter(|_| may_rest).into_iter().for_each(|planner| planner.is_asking = false);
                 None
             }
         })

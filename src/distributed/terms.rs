@@ -208,11 +208,6 @@ impl QuotaTerms {
         self.burst
     }
 
-    /// The tokens in a new bucket: before Redis knows the key, or after it has forgotten it.
-    pub fn initial(&self) -> u64 {
-        self.initial
-    }
-
     /// Whether tokens arrive only at the ends of periods, counted from the Unix epoch or by a calendar.
     pub fn is_stepped(&self) -> bool {
         self.kind > 0

@@ -94,11 +94,18 @@ impl SharedBucket {
             self.classes[0].seen = self.classes[0].seen.max(self.clock);
         }
         claims.iter_mut().for_each(|claims| claims.class = self.class_at(claims.number));
+        let (clock, mut nodes) = (self.clock, vec![0; self.classes.len()]);
         let others = self.nodes.iter().filter(|(id, _)| **id != ask.node);
-        let clock = self.clock;
-        let lacking = others.flat_map(|(_, node)| node.lacks(now, clock, recent).map(|place| place.class));
-        let lacking: Vec<i64> = lacking.collect();
-        self.shares(&lacking, claims, recent)
+        let lacking = others.flat_map(|(_, node)| node.lacks(now, clock, recent));
+        lacking.for_each(|place| nodes[self.class_at(place.class)] += 1);
+        let mut stay = nodes.clone();
+        claims.iter().for_each(|claims| {
+            nodes[claims.class] += i64::from(claims.lack > 0);
+            stay[claims.class] += i64::from(claims.lack > claims.want);
+        });
+        let weights = self.weights(|class| nodes[self.class_at(class.number)] > 0);
+        let live = self.weights(|class| clock - class.seen < recent);
+        Shares { nodes, stay, weights, live }
     }
 
     /// Of each class, the weights of the classes in it of which some are `counted`, or have such classes in them, and 1 if it is
@@ -116,20 +123,6 @@ impl SharedBucket {
             }
         }
         weights
-    }
-
-    /// How the tokens are shared now, by the classes of each node that `lack` tokens.
-    fn shares(&self, lack: &[i64], own: &[Claims], recent: i64) -> Shares {
-        let mut nodes = vec![0; self.classes.len()];
-        lack.iter().for_each(|class| nodes[self.class_at(*class)] += 1);
-        let mut stay = nodes.clone();
-        own.iter().for_each(|claims| {
-            nodes[claims.class] += i64::from(claims.lack > 0);
-            stay[claims.class] += i64::from(claims.lack > claims.want);
-        });
-        let weights = self.weights(|class| nodes[self.class_at(class.number)] > 0);
-        let live = self.weights(|class| self.clock - class.seen < recent);
-        Shares { nodes, stay, weights, live }
     }
 
     /// The smallest lead of a class that lacks tokens.

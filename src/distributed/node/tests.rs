@@ -38,7 +38,7 @@ impl Node {
     /// Was promised so many tokens at these instants, in pieces of their own or not.
     fn promised(mut self, leases: &[(u64, u64, bool)]) -> Self {
         for &(at, tokens, goes_on) in leases {
-            self.state.leases().push(Lease::new(at, Pace::AT_ONCE, 0, tokens).going_on(goes_on));
+            self.state.leases().push(Lease { goes_on, ..Lease::new(at, Pace::AT_ONCE, 0, tokens) });
         }
         self
     }
@@ -286,7 +286,7 @@ fn refunded_tokens_beyond_the_limit_are_lost() {
 fn tokens_at_once_behind_promised_ones_leave_the_instant_of_the_last_promise() {
     let mut node = Node::new(Outage::Wait);
     let leases = node.state.leases();
-    leases.push(Lease::new(5_000_000, Pace::AT_ONCE, 0, 3).up_to_number(8));
+    leases.push(Lease { last: 8, ..Lease::new(5_000_000, Pace::AT_ONCE, 0, 3) });
     leases.push(Lease::new(1_000_000, Pace::AT_ONCE, 0, 2));
     assert_eq!((leases.ends(), leases.last(), leases.rest(1_000_000)), (Some(5_000_000), 8, 4_000));
 }

@@ -13,10 +13,7 @@ const SHORTEST_PACE: u64 = 100 * MILLIS;
 impl RefillPlanner {
     /// The tokens that this node takes in one request.
     pub(crate) fn share(&self) -> u64 {
-        if self.acked == 0 {
-            return 1;
-        }
-        self.part.max(1)
+        if self.acked == 0 { 1 } else { self.part }
     }
 
     pub(super) fn pace_at(&self, view: &View) -> u64 {
