@@ -173,12 +173,7 @@ impl State {
                 if is_enough || !self.supply.would_pass(ticket, quota, soon) {
                     return wanted;
                 }
-                if wanted.want == 0 {
-                    (wanted.claim, wanted.first) = (number, need);
-                    wanted.age = wait.map_or(view.in_vain_for, |wait| view.now.saturating_sub(wait.since));
-                }
-                wanted.useful = wanted.useful.max(wait.map_or(u64::MAX, |wait| wait.until).saturating_sub(view.now));
-                wanted.want += need;
+                wanted.add(view, number, need, wait);
                 cover.at = ticket;
             }
             start = ticket.wrapping_add(debt_after);

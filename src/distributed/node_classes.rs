@@ -165,69 +165,62 @@ impl State {
             }
             with_lacks.insert(*parent);
             let class = of(number);
-            let row = ClassClaims { class: *number, parent: *parent, weight: lack.weight, ..ClassClaims::default() };
-            let mut row = ClassClaims { lack: lacks, ..row };
             let ends = view.ends.filter(|_| given > 0 && !asks_anew);
             let due = ends.map_or(0, |ends| ends.saturating_sub(planner.round_trip + MARGIN)).max(class.retry_at);
             if lacks > 0 {
                 requests.due = Some(requests.due.map_or(due, |first| first.min(due)));
             }
+            let mut wanted = Wanted::default();
             if lacks > 0 && due <= view.now {
                 let covered = given + classes.scheduler.paid(classes.entry(lack.class).leaf);
                 let before = requests.wanted.want;
-                self.request_claims(planner, view, rovers, soon, (lack.class, covered, before), &mut row);
+                wanted =
+                    self.request_claims(planner.quota, view, rovers, soon, (lack.class, covered, before, class.part));
                 // The rest of the part is for debts.
-                let rest = if row.want == 0 { lacks } else { class.debt.min(lacks.saturating_sub(row.want)) };
-                let rest = rest.min(class.part.max(1).saturating_sub(row.want));
-                if row.want == 0 {
-                    (row.first, row.age, row.useful) = (rest, view.in_vain_for / 1_000, u64::MAX);
+                let rest = if wanted.want == 0 { lacks } else { class.debt.min(lacks.saturating_sub(wanted.want)) };
+                let rest = rest.min(class.part.max(1).saturating_sub(wanted.want));
+                if wanted.want == 0 {
+                    (wanted.first, wanted.age, wanted.useful) = (rest, view.in_vain_for, u64::MAX);
                 }
-                row.want += rest;
+                wanted.want += rest;
             }
-            let wanted = &mut requests.wanted;
-            if row.want > 0 {
-                wanted.first = if wanted.want == 0 { row.first } else { wanted.first.min(row.first) };
-                wanted.want += row.want;
+            let Wanted { want, first, age, useful, .. } = wanted;
+            if want > 0 {
+                let all = &mut requests.wanted;
+                (all.first, all.want) = (if all.want == 0 { first } else { all.first.min(first) }, all.want + want);
             }
-            requests.rows.push(row);
+            let (class, parent, weight, age, useful) = (*number, *parent, lack.weight, age / 1_000, useful / 1_000);
+            requests.rows.push(ClassClaims { class, parent, weight, want, first, lack: lacks, age, useful });
         }
         requests.rows.reverse();
         requests
     }
 
-    /// Requests whole claims of a class, up to its part, for which it has not been given tokens: `covered` of them.
+    /// Whole claims of a class, up to its part, for which it has not been given tokens: `covered` of them. Others request so many
+    /// tokens `before` them.
     fn request_claims(
         &self,
-        planner: &RefillPlanner,
+        quota: usize,
         view: &View,
         rovers: &Rovers,
         soon: u64,
-        (class, mut covered, before): (ClassId, u64, u64),
-        row: &mut ClassClaims,
-    ) {
-        let leases = self.leases_of(planner.quota);
-        let part =
-            planner.classes.as_ref().and_then(|classes| classes.known.get(&row.class)).map_or(1, |class| class.part);
+        (class, mut covered, before, part): (ClassId, u64, u64, u64),
+    ) -> Wanted {
+        let (leases, mut wanted) = (self.leases_of(quota), Wanted::default());
         for (number, cost, debt) in self.claims_of(class) {
             let need = cost.saturating_sub(covered);
             covered = covered.saturating_sub(cost + debt);
             if need == 0 {
                 continue;
             }
-            let all = before + row.want + need;
-            let is_enough = row.want > 0 && (row.want + need > part || all > view.lack);
-            if is_enough || !self.supply.would_pass(self.base(rovers).wrapping_add(all), planner.quota, soon) {
-                return;
+            let all = before + wanted.want + need;
+            let is_enough = wanted.want > 0 && (wanted.want + need > part || all > view.lack);
+            if is_enough || !self.supply.would_pass(self.base(rovers).wrapping_add(all), quota, soon) {
+                break;
             }
-            let wait = leases.and_then(|leases| leases.wait_of(number));
-            if row.want == 0 {
-                row.first = need;
-                row.age = wait.map_or(0, |wait| view.now.saturating_sub(wait.since)) / 1_000;
-            }
-            let until = wait.map_or(u64::MAX, |wait| wait.until);
-            row.useful = row.useful.max(until.saturating_sub(view.now) / 1_000);
-            row.want += need;
+            wanted.add(view, number, need, leases.and_then(|leases| leases.wait_of(number)));
         }
+        wanted
     }
 
     /// Records what an answer gave to the classes.

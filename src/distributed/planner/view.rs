@@ -1,6 +1,7 @@
 //! What the planner is told of the limiter, and what it decides.
 
 use crate::distributed::LeaseRequest;
+use crate::distributed::leases::Wait;
 
 /// The next action of the refill task.
 #[derive(Debug)]
@@ -69,6 +70,16 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// Adds a claim that lacks so many tokens.
+    pub(crate) fn add(&mut self, view: &View, number: u64, lacks: u64, wait: Option<&Wait>) {
+        if self.want == 0 {
+            let age = wait.map_or(view.in_vain_for, |wait| view.now.saturating_sub(wait.since));
+            (self.claim, self.first, self.age) = (number, lacks, age);
+        }
+        self.useful = self.useful.max(wait.map_or(u64::MAX, |wait| wait.until).saturating_sub(view.now));
+        self.want += lacks;
+    }
+
     /// What is not lacked by claims that were counted is debts, or claims that were not looked at. Debts wait for as long as
     /// the node asks in vain: a node that seemed to wait anew with each request would leave all tokens for the others.
     pub(crate) fn or_debts(self, most: u64, in_vain_for: u64) -> Self {
