@@ -1,7 +1,7 @@
 //! The counters of a store.
 
 use super::replies::{ErrorReplies, ReplyKind};
-use super::{Lease, LeaseGrant, LeaseRequest, Pace, Store, StoreError};
+use super::{LeaseGrant, LeaseRequest, Pace, Store, StoreError};
 use crate::clock::time::wall_micros;
 use crate::observe::{StoreEvent, report};
 use std::mem::{replace, take};
@@ -169,8 +169,8 @@ impl StoreCounters {
         let (tokens, at) = (answer.now + answer.promised, Instant::now());
         let terms = answer.terms.unwrap_or(ask.terms);
         let owed = if answer.remaining > 0 { 0 } else { answer.queued_before + answer.promised };
-        let lease = Lease::new(0, Pace::of(&terms, answer.phase), owed, 1);
-        let wait = if answer.remaining > 0 { 0 } else { lease.instant(1).unwrap_or(u64::MAX) };
+        let wait = Pace::of(&terms, answer.phase).wait(owed + 1).unwrap_or(u64::MAX);
+        let wait = if answer.remaining > 0 { 0 } else { wait };
         // The phase of a period of a calendar begins when no more is left of it than of others.
         let is_longer = wait > 0 && terms.is_calendar() && answer.phase == 0;
         let rest = if is_longer { terms.ends.saturating_sub(self.clock()) * 1_000 } else { 0 };

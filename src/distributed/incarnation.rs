@@ -1,6 +1,6 @@
 //! Whether a store still has the state of its last answer. Pure: no lock, no clock, no network.
 
-use super::{Lease, LeaseGrant, LeaseRequest, Pace, QuotaTerms};
+use super::{LeaseGrant, LeaseRequest, Pace, QuotaTerms};
 
 /// A step of the server's clock that counts as a leap, in microseconds: it may end the leases of nodes.
 const LEAP: u64 = 1_000_000;
@@ -36,8 +36,8 @@ impl Incarnation {
         let has_others = answer.nodes > u64::from(!ask.leave);
         let returned = if has_others { terms.burst / 2 + promised } else { 0 };
         let missing = terms.burst.saturating_sub(answer.remaining).saturating_sub(returned);
-        let fills = Lease::new(sent, Pace::of(&terms, answer.phase), 0, missing);
-        let full_at = if missing > 0 { fills.instant(missing).unwrap_or(u64::MAX) } else { 0 };
+        let fills_in = || Pace::of(&terms, answer.phase).wait(missing).unwrap_or(u64::MAX);
+        let full_at = if missing > 0 { sent.saturating_add(fills_in()) } else { 0 };
         *self = Self { clock: answer.clock, at: Some(now), full_at };
     }
 }

@@ -87,14 +87,15 @@ pub(crate) struct Lease {
     pub(super) goes_on: bool,
 }
 
-/// How fast tokens come: `amount` in each period, in nanoseconds, evenly or at its end. `part` has elapsed of the first period,
+/// How fast tokens come: `amount` in each period, evenly or at its end. Times are in nanoseconds at a node, and in
+/// microseconds in a bucket. `part` has elapsed of the first period,
 /// or of the first token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    amount: u64,
-    period: u64,
-    part: u64,
-    in_steps: bool,
+    pub(super) amount: u64,
+    pub(super) period: u64,
+    pub(super) part: u64,
+    pub(super) in_steps: bool,
 }
 
 impl Pace {
@@ -105,6 +106,26 @@ impl Pace {
     pub(crate) fn of(terms: &QuotaTerms, part: u64) -> Self {
         let part = part.min(terms.period.saturating_sub(1)) * 1_000;
         Self { amount: terms.amount, period: terms.period * 1_000, part, in_steps: terms.is_stepped() }
+    }
+
+    /// How many tokens come in the next `time`.
+    pub(super) fn minted(self, time: u64) -> u64 {
+        let Self { amount, period, part, in_steps } = self;
+        if in_steps {
+            (time.saturating_add(part) / period).saturating_mul(amount)
+        } else {
+            mul_div(time, amount, part, period).0
+        }
+    }
+
+    /// In which time so many tokens come; `None` if that overflows.
+    pub(crate) fn wait(self, tokens: u64) -> Option<u64> {
+        let Self { amount, period, part, in_steps } = self;
+        if in_steps {
+            Some(tokens.div_ceil(amount).checked_mul(period)?.saturating_sub(part))
+        } else {
+            wait_for(tokens, period, part, amount)
+        }
     }
 
     fn is_at_once(self) -> bool {
@@ -142,25 +163,14 @@ impl Lease {
     /// How many of the remaining tokens have come by `now`.
     fn due_by(&self, now: u64) -> u64 {
         let Some(elapsed) = now.checked_sub(self.at) else { return 0 };
-        let Pace { amount, period, part, in_steps } = self.pace;
-        let minted = if in_steps {
-            (elapsed.saturating_add(part) / period).saturating_mul(amount)
-        } else {
-            mul_div(elapsed, amount, part, period).0
-        };
+        let minted = self.pace.minted(elapsed);
         minted.saturating_sub(self.behind).min(self.tokens).saturating_sub(self.taken)
     }
 
     /// The instant at which the `nth` remaining token comes; `None` if that overflows the clock.
     pub(crate) fn instant(&self, nth: u64) -> Option<u64> {
         let count = self.behind.checked_add(self.taken)?.checked_add(nth)?;
-        let Pace { amount, period, part, in_steps } = self.pace;
-        let wait = if in_steps {
-            count.div_ceil(amount).checked_mul(period)?.saturating_sub(part)
-        } else {
-            wait_for(count, period, part, amount)?
-        };
-        self.at.checked_add(wait)
+        self.at.checked_add(self.pace.wait(count)?)
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a bucket mints, how long that takes, and when its nodes and the bucket itself are forgotten.
 
 use super::{LAST, SharedBucket, div_ceil};
-use crate::distributed::QuotaTerms;
 use crate::distributed::terms::{LONGEST, MAX_DEBT};
+use crate::distributed::{Pace, QuotaTerms};
 
 /// How long a full bucket is remembered if a new one would not begin full, or as the clock may be set back to before the
 /// period of a calendar, in microseconds.
@@ -20,32 +20,23 @@ impl SharedBucket {
         }
     }
 
+    fn pace(&self) -> Pace {
+        let QuotaTerms { amount, period, kind, .. } = self.terms;
+        Pace { amount, period, part: self.phase() as u64, in_steps: kind > 0 }
+    }
+
     /// How many tokens are minted in the next `micros` microseconds, up to 2^52.
     pub(super) fn minted_within(&self, micros: i64) -> i64 {
-        let QuotaTerms { amount, period, kind, .. } = self.terms;
-        let (micros, phase) = (i128::from(micros), i128::from(self.phase()));
-        let (amount, period) = (i128::from(amount), i128::from(period));
-        let minted = if kind > 0 { (phase + micros) / period * amount } else { (micros * amount + phase) / period };
-        minted.clamp(0, i128::from(MAX_DEBT)) as i64
+        self.pace().minted(micros as u64).min(MAX_DEBT) as i64
     }
 
     /// In how many microseconds so many tokens are minted, up to 2^52; 0 if there are that many already.
     pub(super) fn time_to(&self, tokens: i64) -> i64 {
-        if tokens <= 0 {
-            return 0;
+        match tokens {
+            ..=0 => 0,
+            _ if self.terms.is_calendar() => self.rest(),
+            _ => self.pace().wait(tokens as u64).map_or(LONGEST, |micros| micros.min(LONGEST)) as i64,
         }
-        let QuotaTerms { amount, period, kind, .. } = self.terms;
-        if kind > 1 {
-            return self.rest();
-        }
-        let (tokens, phase) = (i128::from(tokens), i128::from(self.phase()));
-        let (amount, period) = (i128::from(amount), i128::from(period));
-        let micros = if kind > 0 {
-            (tokens + amount - 1) / amount * period - phase
-        } else {
-            (tokens * period - phase + amount - 1).div_euclid(amount)
-        };
-        micros.clamp(0, i128::from(LONGEST)) as i64
     }
 
     /// The most tokens that there may be beside these allowances. After a change of the quota the nodes may hold more than the

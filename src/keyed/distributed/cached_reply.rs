@@ -5,7 +5,7 @@
 //! request, except for a caller that may only wait for a limited time: see [`CachedReply::not_before`]. A wrong or
 //! forgotten reply costs a round trip or the time of a token, and never grants anything.
 
-use crate::distributed::{Lease, LeaseGrant, Pace, QuotaTerms};
+use crate::distributed::{LeaseGrant, Pace, QuotaTerms};
 
 /// With this many requests within [`BUSY_WINDOW`] nanoseconds, a key gets a limiter of its own, which takes about three
 /// requests to start and end.
@@ -43,8 +43,8 @@ impl Level {
     /// 0 if they were there.
     fn minted(&self, terms: &QuotaTerms, tokens: u64, at: u64) -> u64 {
         let need = tokens.saturating_sub(self.remaining);
-        let lease = Lease::new(at, Pace::of(terms, self.phase), self.owed, need);
-        if need == 0 { 0 } else { lease.instant(need).unwrap_or(u64::MAX) }
+        let wait = || Pace::of(terms, self.phase).wait(self.owed.checked_add(need)?);
+        if need == 0 { 0 } else { wait().map_or(u64::MAX, |wait| at.saturating_add(wait)) }
     }
 }
 
