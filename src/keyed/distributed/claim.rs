@@ -156,8 +156,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
                 return Ok(Way::Queue(limiter));
             }
         }
-        let name = self.key.name().map_err(|error| ConsumeError::of_key(&error))?;
-        if let Some(way) = self.ask(&*self.key.store(&name), terms).await? {
+        let store = self.key.store().map_err(|error| ConsumeError::of_key(&error))?;
+        if let Some(way) = self.ask(&*store, terms).await? {
             return Ok(way);
         }
         let now = map.time.now();

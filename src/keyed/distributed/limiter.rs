@@ -282,19 +282,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
         let map = &self.map;
         let (granted, refunded) = map.shards.forgotten();
         let mut snapshot = DistributedKeyedSnapshot {
-            keys: 0,
-            keys_waiting: 0,
-            waiting_tasks: 0,
-            waiting_tokens: 0,
             granted: granted.wrapping_add(map.granted.load(Relaxed)),
             refunded,
             refused: map.refused.load(Relaxed),
-            lateness: Duration::ZERO,
             closed: map.is_closed(),
             cached: map.shards.cached() as u64,
-            kept: 0,
             spared: map.spared.load(Relaxed),
             store: map.stores.tally().snapshot(),
+            ..DistributedKeyedSnapshot::default()
         };
         map.shards.each_limiter(|limiter| {
             let seen = limiter.snapshot();

@@ -24,14 +24,13 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
         Self { map: Arc::clone(map), key, hash }
     }
 
-    /// The name of the key's store, if it is not too long.
-    pub(super) fn name(&self) -> Result<String, ConfigError> {
+    /// The key's store, if its name is not too long.
+    pub(super) fn store(&self) -> Result<Arc<dyn Store>, ConfigError> {
         let (name, most) = ((self.map.name)(&self.key), StoreError::MAX_NAME);
-        if name.len() > most { Err(ConfigError::KeyTooLong { length: name.len(), most }) } else { Ok(name) }
-    }
-
-    pub(super) fn store(&self, name: &str) -> Arc<dyn Store> {
-        self.map.stores.named(name)
+        if name.len() > most {
+            return Err(ConfigError::KeyTooLong { length: name.len(), most });
+        }
+        Ok(self.map.stores.named(&name))
     }
 
     /// The quota of the key, with its name if it has one.
@@ -66,7 +65,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
         if let Some(here) = self.limiter_here() {
             return Ok(here);
         }
-        let (map, store_name) = (&self.map, self.name()?);
+        let (map, store) = (&self.map, self.store()?);
         // A bad quota is the error even if the map is full.
         self.terms()?;
         let full = ConfigError::TooManyKeys { most: map.shards.most };
@@ -78,7 +77,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
             (Some(name), quota) => Limiter::builder().quota_named(name, quota),
             (None, quota) => Limiter::builder().quota(quota),
         };
-        let builder = builder.shared_through(self.store(&store_name)).observed_by(map.observers.clone());
+        let builder = builder.shared_through(store).observed_by(map.observers.clone());
         let limiter = builder.max_waiting(map.max_waiting).build()?;
         drop(entered);
         let limiter = map.shards.put(&self.key, self.hash, limiter, must).ok_or(full)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A snapshot of a distributed keyed limiter, returned by
 /// [`DistributedKeyedLimiter::snapshot`](super::DistributedKeyedLimiter::snapshot). The data of each key is consistent;
 /// keys are read one after the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DistributedKeyedSnapshot {
