@@ -25,15 +25,14 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `distributed.rs` | the protocol: `Store`, `LeaseRequest`, `StoreError`, `Outage` |
+//! | `distributed.rs` | the protocol: `Store`, `Stores`, `LeaseRequest`, `StoreError`, `Outage` |
 //! | `distributed/answer.rs` | the answer of a store: `LeaseGrant`, and what no store can mean |
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/incarnation.rs` | whether a store still has the state of its last answer; pure |
 //! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
-//! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters |
-//! | `distributed/planner/bank.rs` | the tokens that a node keeps unused |
+//! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters, and keeps unused |
 //! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/leases/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
@@ -47,7 +46,6 @@
 //! | `distributed/breaker.rs` | a circuit breaker for the servers of stores |
 //! | `distributed/replies.rs` | error replies of the server, by kind |
 //! | `distributed/race.rs` | waiting for the first of two futures |
-//! | `distributed/stores.rs` | many named stores on one server: one for each key of a distributed keyed limiter |
 //! | `distributed/bucket.rs` | the shared bucket: the rules of every store; pure |
 //! | `distributed/bucket/classes.rs` | classes of all nodes that share a bucket; pure |
 //! | `distributed/bucket/granting.rs` | what a bucket grants to the claims of a request; pure |
@@ -78,7 +76,6 @@ mod record;
 mod refill;
 mod refill_task;
 mod replies;
-mod stores;
 mod terms;
 
 pub use answer::LeaseGrant;
@@ -95,7 +92,6 @@ pub(crate) use planner::{Plan, RefillPlanner, SentAway, View, Wanted};
 pub(crate) use race::first;
 pub(crate) use refill_task::RefillHandle;
 pub use replies::ReplyKind;
-pub use stores::Stores;
 pub use terms::QuotaTerms;
 
 use crate::error::QuotaConflict;
@@ -106,6 +102,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The single authority on a shared quota.
@@ -148,6 +145,18 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn circuits(&self) -> Vec<Circuit> {
         Vec::new()
     }
+}
+
+/// A store that gives access to other stores on the same server, by name: one for each key of a distributed keyed limiter
+/// (`DistributedKeyedLimiter`, feature `keyed`). They use the same connection.
+///
+/// Implemented by [`MemoryStore`], by `RedisStore` of the crate
+/// [`tollgate-redis`](https://docs.rs/tollgate-redis) and by `PostgresStore` of the crate
+/// [`tollgate-postgres`](https://docs.rs/tollgate-postgres).
+pub trait Stores: Store {
+    /// Returns the store with this name. Different names, and the same name of different parents, give different
+    /// stores. Requests to it are counted in the [counters](Store::tally) of this store.
+    fn named(&self, name: &str) -> Arc<dyn Store>;
 }
 
 /// The behavior of a limiter while its store cannot be reached, or answers with errors. Tokens that the node has, or was

@@ -28,7 +28,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-mod bank;
 mod choose;
 mod sizes;
 mod view;

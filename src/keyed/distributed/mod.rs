@@ -11,7 +11,7 @@
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs` | public types: documentation and checks |
 //! | `consume.rs`, `grant.rs` | the future and the grants that callers hold |
 //! | `claim.rs` | a claim: by a request of its own, or in the queue of a limiter |
-//! | `one_key.rs` | one key: its store, its route, and creating its limiter |
+//! | `one_key.rs` | one key: its store, what is known of it, and creating its limiter |
 //! | `map.rs` | the state shared by clones; forgetting limiters |
 //! | `route_shard.rs` | the tables: keys with a limiter, and cached replies of other keys |
 //! | `cached_reply.rs` | the last reply of a key's store; pure |
