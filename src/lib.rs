@@ -278,8 +278,8 @@ mod which;
 
 #[cfg(feature = "keyed")]
 pub use keyed::{
-    AsKeyedLimiter, KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, KeyedTop, OwnedKeyedGrant, Quotas, ToKey, TopKey,
+    AsKeyedLimiter, GrantOfKey, KeyedBuilder, KeyedClaim, KeyedConsume, KeyedConsumeOwned, KeyedEntry, KeyedGrant,
+    KeyedLimiter, KeyedReplenisher, KeyedSnapshot, KeyedTop, OwnedKeyedGrant, Quotas, ToKey, TopKey,
 };
 #[cfg(all(feature = "keyed", feature = "distributed"))]
 pub use keyed::{

@@ -35,52 +35,46 @@ use std::time::SystemTime;
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct KeyedBuilder<K, S = RandomState> {
-    settings: Settings<K>,
+    settings: Settings,
+    by_key: ByKey<K>,
     hasher: S,
 }
 
-/// All settings but the hasher, which has a type of its own.
-struct Settings<K> {
+/// The settings that do not depend on the type of the keys.
+#[derive(Debug, Default)]
+struct Settings {
     quotas: Quotas,
-    quota_by: Option<QuotasBy<K>>,
     max_keys: Option<u64>,
     max_in_flight: Option<u64>,
     max_waiting: Option<u64>,
     max_cost: Option<u64>,
     parent: Option<Parent>,
-    weight_by: Option<WeightBy<K>>,
     clock: Option<Chosen>,
     shards: Option<usize>,
     top: Option<Duration>,
-    #[cfg(feature = "state")]
-    restore: Option<(KeyedState<K>, SystemTime)>,
-    /// `Some` once [`hasher`](Self::hasher) was called.
+    /// `Some` once [`hasher`](KeyedBuilder::hasher) was called.
     has_hasher: Option<()>,
     dry_run: bool,
     set_twice: SetTwice,
 }
 
+/// The settings for which the type of the keys is known.
+struct ByKey<K> {
+    quotas: Option<QuotasBy<K>>,
+    weight: Option<WeightBy<K>>,
+    #[cfg(feature = "state")]
+    restore: Option<(KeyedState<K>, SystemTime)>,
+}
+
 impl<K> KeyedBuilder<K> {
     pub(super) fn new() -> Self {
-        let settings = Settings {
-            quotas: Quotas::default(),
-            quota_by: None,
-            max_keys: None,
-            max_in_flight: None,
-            max_waiting: None,
-            max_cost: None,
-            parent: None,
-            weight_by: None,
-            clock: None,
-            shards: None,
-            top: None,
+        let by_key = ByKey {
+            quotas: None,
+            weight: None,
             #[cfg(feature = "state")]
             restore: None,
-            has_hasher: None,
-            dry_run: false,
-            set_twice: SetTwice::default(),
         };
-        Self { settings, hasher: RandomState::new() }
+        Self { settings: Settings::default(), by_key, hasher: RandomState::new() }
     }
 }
 
@@ -152,7 +146,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// ```
     pub fn quota_by<Q: Into<Quotas>>(mut self, quota_by: impl Fn(&K) -> Q + Send + Sync + 'static) -> Self {
         let quota_by: QuotasBy<K> = Box::new(move |key| quota_by(key).into());
-        self.settings.set_twice.set("quota_by", &mut self.settings.quota_by, quota_by);
+        self.settings.set_twice.set("quota_by", &mut self.by_key.quotas, quota_by);
         self
     }
 
@@ -257,7 +251,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// a lock is held.
     pub fn weight_by(mut self, weight_by: impl Fn(&K) -> u64 + Send + Sync + 'static) -> Self {
         let weight_by: WeightBy<K> = Box::new(weight_by);
-        self.settings.set_twice.set("weight_by", &mut self.settings.weight_by, weight_by);
+        self.settings.set_twice.set("weight_by", &mut self.by_key.weight, weight_by);
         self
     }
 
@@ -302,7 +296,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// collisions of `hasher` can be predicted, an attacker can make every call slow, but not wrong.
     pub fn hasher<H: BuildHasher>(mut self, hasher: H) -> KeyedBuilder<K, H> {
         self.settings.set_twice.set("hasher", &mut self.settings.has_hasher, ());
-        KeyedBuilder { settings: self.settings, hasher }
+        KeyedBuilder { settings: self.settings, by_key: self.by_key, hasher }
     }
 
     /// Counts which keys are granted, refused and made to wait most, for
@@ -331,7 +325,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// `build` panics if `quota_by` does, or `Hash`, `Eq` or `Clone` of a key.
     #[cfg(feature = "state")]
     pub fn restore(mut self, state: KeyedState<K>, wall_clock: SystemTime) -> Self {
-        self.settings.set_twice.set("restore", &mut self.settings.restore, (state, wall_clock));
+        self.settings.set_twice.set("restore", &mut self.by_key.restore, (state, wall_clock));
         self
     }
 
@@ -345,13 +339,6 @@ impl<K, S> KeyedBuilder<K, S> {
 
 impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedBuilder")
-            .field("quotas", &self.settings.quotas)
-            .field("quota_by", &self.settings.quota_by.is_some())
-            .field("max_keys", &self.settings.max_keys)
-            .field("max_in_flight", &self.settings.max_in_flight)
-            .field("max_waiting", &self.settings.max_waiting)
-            .field("parent", &self.settings.parent.is_some())
-            .finish_non_exhaustive()
+        f.debug_struct("KeyedBuilder").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

@@ -3,9 +3,9 @@
 //! A claim that finds its tokens never waits. Otherwise it becomes a [`Claim`] in the queue of the key's live entry, with all
 //! the guarantees of that type. While it waits there, it holds that entry.
 
-use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
-use super::map::{Arrival, Map, Taken};
-use super::map_ref::MapRef;
+use super::grant::GrantOfKey;
+use super::map::{Map, Taken};
+use super::map_ref::{HeldKey, MapRef};
 use super::top::Rank;
 use super::{Hashed, ToKey};
 use crate::claim::Claim;
@@ -14,22 +14,46 @@ use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
 use pin_project_lite::pin_project;
-use std::borrow::Borrow;
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::RandomState;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// A grant, and the key that the claim held.
-type Granted<M, F> = (Pass<M>, F);
+/// The future returned by [`KeyedLimiter::consume`](super::KeyedLimiter::consume).
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time, like [`Consume`](crate::Consume). The waiters behind it move up at once, and
+/// no token is lost. If the grant was made but not yet returned by `poll`, it is refunded, and the tokens can be
+/// granted again at once.
+///
+/// # Panics
+///
+/// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, or
+/// `quota_by`. The limiter is then as it was before.
+pub type KeyedConsume<'a, 'k, K, S = RandomState, Q = K> = KeyedClaim<&'a Map<K, S>, &'k Q, Q>;
+
+/// The future returned by [`KeyedLimiter::consume_owned`](super::KeyedLimiter::consume_owned), for spawned tasks.
+///
+/// # Cancel safety
+///
+/// Same as [`KeyedConsume`].
+///
+/// # Panics
+///
+/// Same as [`KeyedConsume`].
+pub type KeyedConsumeOwned<K, S = RandomState> = KeyedClaim<Arc<Map<K, S>>, K, K>;
+
+type Answer<M, F, Q> = Result<GrantOfKey<M, <F as HeldKey<Q>>::Kept>, ConsumeError>;
 
 pin_project! {
     /// A claim on `cost` tokens of a key, which it holds as `F`, in the form `Q`.
-    pub(super) struct KeyedClaim<M: MapRef, F, Q: ?Sized> {
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct KeyedClaim<M: MapRef, F, Q: ?Sized> {
         // `None` once the future has completed.
         held: Option<(M, F)>,
         hash: u64,
@@ -74,187 +98,16 @@ impl Stage {
     }
 }
 
-impl<M: MapRef, F: Borrow<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
-    fn new(map: M, key: F, cost: u64) -> Self {
+impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
+    pub(super) fn new(map: M, key: F, cost: u64) -> Self {
         Self { held: Some((map, key)), hash: 0, cost, allowed: Allowed::ANY, stage: Stage::Idle, form: PhantomData }
     }
 
-    /// Limits the wait of a claim that was never polled. (A claim that was polled is pinned, and cannot be moved here.)
-    fn within(mut self, allowed: Duration) -> Self {
+    /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
+    // A claim that was polled is pinned, and cannot be moved here.
+    pub fn within(mut self, allowed: Duration) -> Self {
         self.allowed = Allowed::at_most(allowed);
         self
-    }
-
-    /// Polls for one unit of the task's budget. A grant without waiting may be [free](count_free_grant).
-    // Inlined at every `.await`, and calls for the rest: a grant without waiting needs nothing else.
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Granted<M, F>, ConsumeError>> {
-        let is_free = matches!(self.stage, Stage::Idle) && count_free_grant();
-        let mut live = None;
-        if is_free {
-            let this = self.as_mut().project();
-            match Self::take_at_once(this.held, this.hash, *this.cost) {
-                Ok(pass) => return Poll::Ready(Ok(pass)),
-                Err(found) => live = found,
-            }
-        }
-        self.pay(cx, is_free, live)
-    }
-
-    /// The fast path alone, for a claim that was never polled.
-    #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
-    #[inline]
-    fn try_now(mut self) -> Result<Granted<M, F>, Self> {
-        match Self::take_at_once(&mut self.held, &mut self.hash, self.cost) {
-            Ok(pass) => Ok(pass),
-            Err(live) => {
-                self.let_go(live);
-                Err(self)
-            }
-        }
-    }
-
-    /// Drops a live entry that the fast path has found.
-    #[inline]
-    fn let_go(&self, live: Option<Arc<Core>>) {
-        if let (Some(live), Some((map, _))) = (live, &self.held) {
-            map.map().let_go(self.hash, live);
-        }
-    }
-
-    /// The fast path of the first poll. The error is the key's live entry, if it has one.
-    #[inline(always)]
-    fn take_at_once(held: &mut Option<(M, F)>, hash: &mut u64, cost: u64) -> Result<Granted<M, F>, Option<Arc<Core>>> {
-        let (map, key) = held.as_ref().expect("a keyed claim was polled after it had completed");
-        let map = map.map();
-        let key = map.hashed(key.borrow());
-        *hash = key.hash;
-        let left = map.claim_at_once(key, cost)?;
-        let (map, key) = held.take().expect("the key is present: it was just used");
-        Ok((Pass::new(map, *hash, cost, Taken { left, live: None }), key))
-    }
-
-    /// The rest of [`poll`](Self::poll). If `is_tried`, the fast path was tried, and found no tokens but this live
-    /// entry, if there is one.
-    #[inline(never)]
-    fn pay(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        is_tried: bool,
-        mut live: Option<Arc<Core>>,
-    ) -> Poll<Result<Granted<M, F>, ConsumeError>> {
-        if is_tried {
-            uncount_free_grant();
-        }
-        let answer = poll_paid(cx, |cx| {
-            if !is_tried && matches!(self.stage, Stage::Idle) {
-                let this = self.as_mut().project();
-                match Self::take_at_once(this.held, this.hash, *this.cost) {
-                    Ok(pass) => return Poll::Ready(Ok(pass)),
-                    Err(found) => live = found,
-                }
-            }
-            self.as_mut().poll_wait(cx, live.take())
-        });
-        // Still there if no budget was left. The next poll looks again.
-        self.let_go(live);
-        answer
-    }
-
-    /// All of a poll but the fast path, which found no tokens but this live entry, if there is one.
-    fn poll_wait(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        live: Option<Arc<Core>>,
-    ) -> Poll<Result<Granted<M, F>, ConsumeError>> {
-        let mut this = self.as_mut().project();
-        let (map, key) = this.held.as_ref().expect("a keyed claim was polled after it had completed");
-        let (map, cost) = (map.map(), *this.cost);
-        let key = Hashed { form: key.borrow(), hash: *this.hash };
-        if let Stage::Idle = *this.stage {
-            match map.arrive(key, cost, this.allowed.nanos(), live) {
-                Ok(Arrival::Wait(live)) => this.stage.set(Stage::queued(live, cost, *this.allowed)),
-                Ok(Arrival::Taken(taken)) => {
-                    let (map, key) = this.held.take().expect("the key is present: it was just used");
-                    return Poll::Ready(Ok((Pass::new(map, *this.hash, cost, taken), key)));
-                }
-                Err(error) => {
-                    *this.held = None;
-                    return Poll::Ready(Err(error));
-                }
-            }
-        }
-        let StageProjection::Queued { claim, has_entered } = this.stage.as_mut().project() else {
-            unreachable!("the claim is queued")
-        };
-        let first = !std::mem::replace(has_entered, true);
-        let answer = claim.poll(cx);
-        if first && answer.is_pending() {
-            map.rank(Rank::Waited, key, 1);
-        }
-        let answer = ready!(answer);
-        if is_refusal(first, answer.as_ref().err()) {
-            map.count_refusal(key);
-        }
-        let taken = answer.map(|permit| map.taken(key, permit));
-        this.stage.set(Stage::Idle);
-        if taken.is_err() {
-            map.may_be_idle(*this.hash);
-        }
-        let (map, key) = this.held.take().expect("the key is present: it was just used");
-        Poll::Ready(taken.map(|taken| (Pass::new(map, *this.hash, cost, taken), key)))
-    }
-}
-
-/// Whether a result of a queued claim counts as a refusal. A claim that had entered the queue and was removed from it
-/// was not refused.
-fn is_refusal(first: bool, error: Option<&ConsumeError>) -> bool {
-    first && error.is_some_and(|error| !matches!(error, ConsumeError::TimedOut { .. }))
-}
-
-impl<M: MapRef, F, Q: ?Sized> fmt::Debug for KeyedClaim<M, F, Q> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waits = !matches!(self.stage, Stage::Idle);
-        f.debug_struct("KeyedClaim").field("cost", &self.cost).field("waits", &waits).finish_non_exhaustive()
-    }
-}
-
-pin_project! {
-    /// The future returned by [`KeyedLimiter::consume`](super::KeyedLimiter::consume).
-    ///
-    /// # Cancel safety
-    ///
-    /// The future can be dropped at any time, like [`Consume`](crate::Consume). The waiters behind it move up at once, and
-    /// no token is lost. If the grant was made but not yet returned by `poll`, it is refunded, and the tokens can be
-    /// granted again at once.
-    ///
-    /// # Panics
-    ///
-    /// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, or
-    /// `quota_by`. The limiter is then as it was before.
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    #[derive(Debug)]
-    pub struct KeyedConsume<'a, 'k, K, S: BuildHasher = RandomState, Q = K>
-    where
-        K: Hash,
-        K: Eq,
-        K: Clone,
-        Q: ToKey<K>,
-        Q: ?Sized,
-    {
-        #[pin]
-        claim: KeyedClaim<&'a Map<K, S>, &'k Q, Q>,
-    }
-}
-
-impl<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> KeyedConsume<'a, 'k, K, S, Q> {
-    pub(super) fn new(map: &'a Map<K, S>, key: &'k Q, cost: u64) -> Self {
-        Self { claim: KeyedClaim::new(map, key, cost) }
-    }
-
-    /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
-    pub fn within(self, allowed: Duration) -> Self {
-        Self { claim: self.claim.within(allowed) }
     }
 
     /// Takes the tokens if they are there and no claim on the key waits, without polling; see
@@ -280,71 +133,137 @@ impl<'a, 'k, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> KeyedCo
     /// ```
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
-    pub fn try_now(self) -> Result<KeyedGrant<'a, K, S>, Self> {
-        self.claim.try_now().map(|(pass, _)| KeyedGrant::of(pass)).map_err(|claim| Self { claim })
+    pub fn try_now(mut self) -> Result<GrantOfKey<M, F::Kept>, Self> {
+        match Self::take_at_once(&mut self.held, &mut self.hash, self.cost) {
+            Ok(grant) => Ok(grant),
+            Err(live) => {
+                self.let_go(live);
+                Err(self)
+            }
+        }
     }
-}
 
-impl<'a, K: Hash + Eq + Clone, S: BuildHasher, Q: ToKey<K> + ?Sized> Future for KeyedConsume<'a, '_, K, S, Q> {
-    type Output = Result<KeyedGrant<'a, K, S>, ConsumeError>;
-
+    /// Drops a live entry that the fast path has found.
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx).map_ok(|(pass, _)| KeyedGrant::of(pass))
+    fn let_go(&self, live: Option<Arc<Core>>) {
+        if let (Some(live), Some((map, _))) = (live, &self.held) {
+            map.map().let_go(self.hash, live);
+        }
+    }
+
+    /// The fast path of the first poll. The error is the key's live entry, if it has one.
+    #[inline(always)]
+    fn take_at_once(
+        held: &mut Option<(M, F)>,
+        hash: &mut u64,
+        cost: u64,
+    ) -> Result<GrantOfKey<M, F::Kept>, Option<Arc<Core>>> {
+        let (map, key) = held.as_ref().expect("a keyed claim was polled after it had completed");
+        let map = map.map();
+        let key = map.hashed(key.borrow());
+        *hash = key.hash;
+        let left = map.claim_at_once(key, cost)?;
+        let (map, key) = held.take().expect("the key is present: it was just used");
+        Ok(GrantOfKey::new(map, key.kept(), *hash, cost, Taken { left, live: None }))
+    }
+
+    /// The rest of a poll. If `is_tried`, the fast path was tried, and found no tokens but this live
+    /// entry, if there is one.
+    #[inline(never)]
+    fn pay(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        is_tried: bool,
+        mut live: Option<Arc<Core>>,
+    ) -> Poll<Answer<M, F, Q>> {
+        if is_tried {
+            uncount_free_grant();
+        }
+        let answer = poll_paid(cx, |cx| {
+            if !is_tried && matches!(self.stage, Stage::Idle) {
+                let this = self.as_mut().project();
+                match Self::take_at_once(this.held, this.hash, *this.cost) {
+                    Ok(grant) => return Poll::Ready(Ok(grant)),
+                    Err(found) => live = found,
+                }
+            }
+            self.as_mut().poll_wait(cx, live.take())
+        });
+        // Still there if no budget was left. The next poll looks again.
+        self.let_go(live);
+        answer
+    }
+
+    /// All of a poll but the fast path, which found no tokens but this live entry, if there is one.
+    fn poll_wait(mut self: Pin<&mut Self>, cx: &mut Context<'_>, live: Option<Arc<Core>>) -> Poll<Answer<M, F, Q>> {
+        let mut this = self.as_mut().project();
+        let (map, key) = this.held.as_ref().expect("a keyed claim was polled after it had completed");
+        let (map, cost) = (map.map(), *this.cost);
+        let key = Hashed { form: key.borrow(), hash: *this.hash };
+        if let Stage::Idle = *this.stage {
+            match map.arrive(key, cost, this.allowed.nanos(), live) {
+                Ok(Err(live)) => this.stage.set(Stage::queued(live, cost, *this.allowed)),
+                Ok(Ok(taken)) => {
+                    let (map, key) = this.held.take().expect("the key is present: it was just used");
+                    return Poll::Ready(Ok(GrantOfKey::new(map, key.kept(), *this.hash, cost, taken)));
+                }
+                Err(error) => {
+                    *this.held = None;
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        let StageProjection::Queued { claim, has_entered } = this.stage.as_mut().project() else {
+            unreachable!("the claim is queued")
+        };
+        let first = !std::mem::replace(has_entered, true);
+        let answer = claim.poll(cx);
+        if first && answer.is_pending() {
+            map.rank(Rank::Waited, key, 1);
+        }
+        let answer = ready!(answer);
+        if is_refusal(first, answer.as_ref().err()) {
+            map.count_refusal(key);
+        }
+        let taken = answer.map(|permit| map.taken(key, permit));
+        this.stage.set(Stage::Idle);
+        if taken.is_err() {
+            map.may_be_idle(*this.hash);
+        }
+        let (map, key) = this.held.take().expect("the key is present: it was just used");
+        Poll::Ready(taken.map(|taken| GrantOfKey::new(map, key.kept(), *this.hash, cost, taken)))
     }
 }
 
-pin_project! {
-    /// The future returned by [`KeyedLimiter::consume_owned`](super::KeyedLimiter::consume_owned), for spawned tasks.
-    ///
-    /// # Cancel safety
-    ///
-    /// Same as [`KeyedConsume`].
-    ///
-    /// # Panics
-    ///
-    /// Same as [`KeyedConsume`].
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    #[derive(Debug)]
-    pub struct KeyedConsumeOwned<K, S: BuildHasher = RandomState>
-    where
-        K: Hash,
-        K: Eq,
-        K: Clone,
-    {
-        #[pin]
-        claim: KeyedClaim<Arc<Map<K, S>>, K, K>,
-    }
-}
+impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> Future for KeyedClaim<M, F, Q> {
+    type Output = Answer<M, F, Q>;
 
-impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
-    pub(super) fn new(map: Arc<Map<K, S>>, key: K, cost: u64) -> Self {
-        Self { claim: KeyedClaim::new(map, key, cost) }
-    }
-
-    /// Limits the wait to `allowed`; see [`KeyedConsume::within`].
-    pub fn within(self, allowed: Duration) -> Self {
-        Self { claim: self.claim.within(allowed) }
-    }
-
-    /// Takes the tokens if they are there and no claim on the key waits, without polling; see
-    /// [`KeyedConsume::try_now`].
-    ///
-    /// # Errors
-    ///
-    /// The error is this future, which has claimed nothing.
-    #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
+    // Polls for one unit of the task's budget. A grant without waiting may be free.
+    // Inlined at every `.await`, and calls for the rest: a grant without waiting needs nothing else.
     #[inline]
-    pub fn try_now(self) -> Result<OwnedKeyedGrant<K, S>, Self> {
-        self.claim.try_now().map(|(pass, key)| OwnedKeyedGrant::of(pass, key)).map_err(|claim| Self { claim })
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let is_free = matches!(self.stage, Stage::Idle) && count_free_grant();
+        let mut live = None;
+        if is_free {
+            let this = self.as_mut().project();
+            match Self::take_at_once(this.held, this.hash, *this.cost) {
+                Ok(grant) => return Poll::Ready(Ok(grant)),
+                Err(found) => live = found,
+            }
+        }
+        self.pay(cx, is_free, live)
     }
 }
 
-impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsumeOwned<K, S> {
-    type Output = Result<OwnedKeyedGrant<K, S>, ConsumeError>;
+/// Whether a result of a queued claim counts as a refusal. A claim that had entered the queue and was removed from it
+/// was not refused.
+fn is_refusal(first: bool, error: Option<&ConsumeError>) -> bool {
+    first && error.is_some_and(|error| !matches!(error, ConsumeError::TimedOut { .. }))
+}
 
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx).map_ok(|(pass, key)| OwnedKeyedGrant::of(pass, key))
+impl<M: MapRef, F, Q: ?Sized> fmt::Debug for KeyedClaim<M, F, Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waits = !matches!(self.stage, Stage::Idle);
+        f.debug_struct("KeyedClaim").field("cost", &self.cost).field("waits", &waits).finish_non_exhaustive()
     }
 }

@@ -15,9 +15,21 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A grant, whether it borrows or owns the limiter.
-pub(super) struct Pass<M: MapRef> {
+/// Proof that tokens of a key were granted: the keyed counterpart of [`Grant`](crate::Grant).
+///
+/// With [`max_in_flight`](super::KeyedBuilder::max_in_flight), the tokens are in flight until the grant is dropped:
+/// keep it for as long as the work lasts. Without a cap, dropping it does nothing.
+pub type KeyedGrant<'a, K, S = RandomState> = GrantOfKey<&'a Map<K, S>, ()>;
+
+/// A [`KeyedGrant`] that owns the limiter and the key, for spawned tasks.
+pub type OwnedKeyedGrant<K, S = RandomState> = GrantOfKey<Arc<Map<K, S>>, K>;
+
+/// A grant, whether it borrows or owns the limiter, and the key if it owns that.
+#[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
+              `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
+pub struct GrantOfKey<M: MapRef, F> {
     map: M,
+    key: F,
     hash: u64,
     cost: u64,
     left: Left,
@@ -27,78 +39,105 @@ pub(super) struct Pass<M: MapRef> {
     parent: u64,
 }
 
-impl<M: MapRef> Pass<M> {
+impl<M: MapRef, F> GrantOfKey<M, F> {
     // Inlined always: it is a part of every grant without waiting.
     #[inline(always)]
-    pub(super) fn new(of: M, hash: u64, cost: u64, taken: Taken) -> Self {
+    pub(super) fn new(of: M, key: F, hash: u64, cost: u64, taken: Taken) -> Self {
         let Taken { mut left, live } = taken;
         let map = of.map();
-        let parent = if map.parent.is_some() { cost } else { 0 };
+        let parent = if map.template.parent.is_some() { cost } else { 0 };
         if map.template.dry_run.is_on() {
             left = map.template.dry_run.counted(left);
         }
-        Self { map: of, hash, cost, left, live, parent }
+        Self { map: of, key, hash, cost, left, live, parent }
     }
 
-    fn remaining(&self) -> u64 {
+    /// Returns the cost in tokens: the latest figure, if the grant was [settled](KeyedGrant::settle).
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Returns how many tokens this grant left for its key: the number that a response header would report. With a
+    /// [sliding](crate::Quota::sliding) quota, or a calendar quota and an in-flight cap, it is the number at the instant
+    /// of this call.
+    pub fn remaining(&self) -> u64 {
         match &self.live {
-            Some(live) if Verdict::instant(self.left.word()).is_some() => live.remaining(ROOT, self.left.word()),
+            Some(live) if Verdict::instant(self.left.word).is_some() => live.remaining(ROOT, self.left.word),
             _ => self.left.tokens(),
         }
     }
 
-    fn settle(&mut self, key: &(impl ToKey<M::Key> + ?Sized), actual: u64) {
-        let map = self.map.map();
-        self.cost = match &self.live {
-            Some(live) => live.resettle_in(ROOT, self.cost, actual, self.left.word(), 0),
-            None if actual == self.cost => actual,
-            None => map.resettle(Hashed { form: key, hash: self.hash }, self.cost, actual, self.left.word()),
-        };
-        if let Some(parent) = &map.parent {
-            // The key is settled already, so the parent must be settled even if its clock panics.
-            let actual = actual.min(map.template.max_cost.max(self.parent));
-            self.parent =
-                parent.resettle(|| map.key_in_parent(Hashed { form: key, hash: self.hash }), self.parent, actual);
-        }
+    /// Returns how long the call would have waited if the limiter were not in dry run; see
+    /// [`Grant::would_have_waited`](crate::Grant::would_have_waited).
+    pub fn would_have_waited(&self) -> Option<Duration> {
+        Verdict::of_word(self.left.word)?.wait()
     }
 
+    /// Returns what would have refused the call if the limiter were not in dry run; see
+    /// [`Grant::would_have_been_refused`](crate::Grant::would_have_been_refused).
+    pub fn would_have_been_refused(&self) -> Option<Bound> {
+        Verdict::of_word(self.left.word)?.refused_by()
+    }
+
+    /// Consumes the grant without releasing it: the caller then owes a [`release`](super::KeyedLimiter::release) of
+    /// its cost. Without an in-flight cap, the same as dropping it.
     #[inline]
-    fn forget(mut self) {
-        if let Some(parent) = self.map.map().parent.as_ref().filter(|parent| parent.capped) {
-            parent.forget(std::mem::take(&mut self.parent));
-        }
-        if let Some(live) = self.live.take() {
-            Permit::new(Arc::clone(&live), self.cost, 0).forget();
-            // The live entry may not be needed any more: for example, a grant that was settled to nothing leaves
-            // nothing in flight.
-            self.map.map().let_go(self.hash, live);
-        }
+    pub fn forget(mut self) {
+        self.end(true);
     }
 
     #[inline(never)]
-    fn release(&mut self) {
+    fn end(&mut self, is_forgotten: bool) {
+        let (map, tokens) = (self.map.map(), std::mem::take(&mut self.parent));
         if let Some(live) = self.live.take() {
-            drop(Permit::new(Arc::clone(&live), self.cost, 0));
-            self.map.map().let_go(self.hash, live);
-        }
-        if self.parent > 0 {
-            if let Some(parent) = self.map.map().parent.as_ref().filter(|parent| parent.capped) {
-                parent.release(self.parent);
+            let permit = Permit::new(Arc::clone(&live), self.cost, 0);
+            if is_forgotten {
+                permit.forget()
+            } else {
+                drop(permit)
             }
+            // The live entry may not be needed any more: for example, a grant that was settled to nothing leaves
+            // nothing in flight.
+            map.let_go(self.hash, live);
+        }
+        if let Some(parent) = map.template.parent.as_ref().filter(|parent| tokens > 0 && parent.capped) {
+            if is_forgotten { parent.forget(tokens) } else { parent.release(tokens) }
         }
     }
 }
 
-impl<M: MapRef> Drop for Pass<M> {
+impl<M: MapRef, F> Drop for GrantOfKey<M, F> {
     #[inline]
     fn drop(&mut self) {
         if self.live.is_some() || self.parent > 0 {
-            self.release();
+            self.end(false);
         }
     }
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
+    /// Settles a grant of `key` for `actual` tokens: changes what it costs the key and the parent.
+    fn settle(
+        &self,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
+        actual: u64,
+        cost: &mut u64,
+        in_parent: &mut u64,
+        left: Left,
+        live: Option<&Core>,
+    ) {
+        *cost = match live {
+            Some(live) => live.resettle_in(ROOT, *cost, actual, left.word, 0),
+            None if actual == *cost => actual,
+            None => self.resettle(key, *cost, actual, left.word),
+        };
+        if let Some(parent) = &self.template.parent {
+            // The key is settled already, so the parent must be settled even if its clock panics.
+            let actual = actual.min(self.template.max_cost.max(*in_parent));
+            *in_parent = parent.resettle(|| self.key_in_parent(key), *in_parent, actual);
+        }
+    }
+
     /// Changes the cost of a grant of `key`, whose word this is, and returns its new cost.
     fn resettle(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, actual: u64, word: u64) -> u64 {
         let actual = actual.min(self.template.max_cost.max(cost));
@@ -128,73 +167,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 }
 
-impl<M: MapRef> fmt::Debug for Pass<M> {
+impl<M: MapRef, F> fmt::Debug for GrantOfKey<M, F> {
+    /// Prints no key: keys may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedGrant").field("cost", &self.cost).field("remaining", &self.remaining()).finish()
     }
 }
 
-/// Proof that tokens of a key were granted: the keyed counterpart of [`Grant`](crate::Grant).
-///
-/// With [`max_in_flight`](super::KeyedBuilder::max_in_flight), the tokens are in flight until the grant is dropped:
-/// keep it for as long as the work lasts. Without a cap, dropping it does nothing.
-#[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
-              `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
-#[derive(Debug)]
-pub struct KeyedGrant<'a, K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
-    pass: Pass<&'a Map<K, S>>,
-}
-
-/// A [`KeyedGrant`] that owns the limiter and the key, for spawned tasks.
-#[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
-              `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
-pub struct OwnedKeyedGrant<K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
-    pass: Pass<Arc<Map<K, S>>>,
-    key: K,
-}
-
-macro_rules! grant_methods {
-    () => {
-        /// Returns the cost in tokens: the latest figure, if the grant was [settled](Self::settle).
-        pub fn cost(&self) -> u64 {
-            self.pass.cost
-        }
-
-        /// Returns how many tokens this grant left for its key: the number that a response header would report. With a
-        /// [sliding](crate::Quota::sliding) quota, or a calendar quota and an in-flight cap, it is the number at the instant
-        /// of this call.
-        pub fn remaining(&self) -> u64 {
-            self.pass.remaining()
-        }
-
-        /// Returns how long the call would have waited if the limiter were not in dry run; see
-        /// [`Grant::would_have_waited`](crate::Grant::would_have_waited).
-        pub fn would_have_waited(&self) -> Option<Duration> {
-            Verdict::of_word(self.pass.left.word())?.wait()
-        }
-
-        /// Returns what would have refused the call if the limiter were not in dry run; see
-        /// [`Grant::would_have_been_refused`](crate::Grant::would_have_been_refused).
-        pub fn would_have_been_refused(&self) -> Option<Bound> {
-            Verdict::of_word(self.pass.left.word())?.refused_by()
-        }
-
-        /// Consumes the grant without releasing it: the caller then owes a [`release`](super::KeyedLimiter::release) of
-        /// its cost. Without an in-flight cap, the same as dropping it.
-        #[inline]
-        pub fn forget(self) {
-            self.pass.forget();
-        }
-    };
-}
-
-impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'a, K, S> {
-    pub(super) fn of(pass: Pass<&'a Map<K, S>>) -> Self {
-        Self { pass }
-    }
-
-    grant_methods!();
-
+impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'_, K, S> {
     /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, like
     /// [`Grant::settle`](crate::Grant::settle). The latest figure counts. The grant keeps no key, so `key` is the one
     /// for which it was granted.
@@ -223,27 +203,16 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'a, K, S> {
     /// # Ok(()) }
     /// ```
     pub fn settle(&mut self, key: &(impl ToKey<K> + ?Sized), actual: u64) {
-        assert!(self.pass.map.hashed(key).hash == self.pass.hash, "a grant is settled with another key than its own");
-        self.pass.settle(key, actual);
+        let key = self.map.hashed(key);
+        assert!(key.hash == self.hash, "a grant is settled with another key than its own");
+        self.map.settle(key, actual, &mut self.cost, &mut self.parent, self.left, self.live.as_deref());
     }
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> OwnedKeyedGrant<K, S> {
-    pub(super) fn of(pass: Pass<Arc<Map<K, S>>>, key: K) -> Self {
-        Self { pass, key }
-    }
-
-    grant_methods!();
-
     /// Sets the real cost, known afterwards; see [`KeyedGrant::settle`].
     pub fn settle(&mut self, actual: u64) {
-        self.pass.settle(&self.key, actual);
-    }
-}
-
-impl<K: Hash + Eq + Clone, S: BuildHasher> fmt::Debug for OwnedKeyedGrant<K, S> {
-    /// Prints no key: keys may be personal data.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pass.fmt(f)
+        let key = Hashed { form: &self.key, hash: self.hash };
+        self.map.settle(key, actual, &mut self.cost, &mut self.parent, self.left, self.live.as_deref());
     }
 }

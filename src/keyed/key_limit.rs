@@ -24,28 +24,15 @@ impl KeyLimit {
         Self { most, keys: AtomicU64::new(0), idle: (0..shards).map(|_| AtomicU64::new(u64::MAX)).collect() }
     }
 
-    /// Counts one more key, if the bound allows it. Called under the shard's lock.
-    pub(super) fn take_place(&self) -> bool {
-        let Some(most) = self.most else { return true };
-        let mut keys = self.keys.load(Ordering::Relaxed);
-        while keys < most {
-            match self.keys.compare_exchange_weak(keys, keys + 1, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => keys = now,
-            }
-        }
-        false
+    /// Counts one more key, if the bound allows it or the key is `forced`. Called under the shard's lock.
+    pub(super) fn take_place(&self, forced: bool) -> bool {
+        let Some(most) = self.most.map(|most| if forced { u64::MAX } else { most }) else { return true };
+        let take = |keys| (keys < most).then(|| keys + 1);
+        self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     pub(super) fn has_place(&self) -> bool {
         self.most.is_none_or(|most| self.keys.load(Ordering::Relaxed) < most)
-    }
-
-    /// Counts one more key, even beyond the bound.
-    pub(super) fn force_place(&self) {
-        if self.most.is_some() {
-            self.keys.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     pub(super) fn give_back(&self, places: usize) {

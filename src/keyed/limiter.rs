@@ -5,9 +5,9 @@ mod changes;
 mod pausing;
 mod view;
 
-use super::grant::Pass;
+use super::grant::GrantOfKey;
 use super::map::{Map, Taken};
-use super::map_ref::MapRef;
+use super::map_ref::{HeldKey, MapRef};
 use super::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas, ToKey,
 };
@@ -85,7 +85,7 @@ impl<K> KeyedLimiter<K> {
 impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Returns the parent limiter, if there is one.
     pub fn parent(&self) -> Option<Limiter> {
-        self.map.parent.as_ref().map(|parent| Limiter::from_core(Arc::clone(&parent.limiter)))
+        self.map.template.parent.as_ref().map(|parent| Limiter::from_core(Arc::clone(&parent.limiter)))
     }
 
     /// Waits in the key's queue until `cost` tokens are available. Each key has its own queue; see
@@ -206,12 +206,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     #[inline]
-    pub fn try_acquire(
-        &self,
-        key: &(impl ToKey<K> + ?Sized),
-        cost: u64,
-    ) -> Result<KeyedGrant<'_, K, S>, TryAcquireError> {
-        try_acquire(&*self.map, key, cost).map(KeyedGrant::of)
+    pub fn try_acquire<Q>(&self, key: &Q, cost: u64) -> Result<KeyedGrant<'_, K, S>, TryAcquireError>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        try_acquire::<_, _, Q>(&*self.map, key, cost)
     }
 
     /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key, for spawned tasks.
@@ -233,7 +232,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
-        try_acquire(self.map, &key, cost).map(|pass| OwnedKeyedGrant::of(pass, key))
+        try_acquire(self.map, key, cost)
     }
 
     /// Returns the limiter of a key: for [joint claims](crate::join), streams, sockets and services. It is the same
@@ -269,7 +268,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// ```
     pub fn limiter(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Limiter, ConfigError> {
         let map = &self.map;
-        if map.parent.is_some() {
+        if map.template.parent.is_some() {
             return Err(ConfigError::KeyUnderParent);
         }
         let on_live = |_: &_| unreachable!("a live entry is returned as it is");
@@ -293,25 +292,21 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Returns a [`ReleaseError`] if `tokens` is more than is owed, or if there is no in-flight cap. Nothing is
     /// released then.
     pub fn release(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
-        let Some(parent) = self.map.parent.as_ref().filter(|parent| parent.capped) else {
-            return self.release_own(key, tokens);
+        let template = &self.map.template;
+        let parent = template.parent.as_ref().filter(|parent| parent.capped);
+        parent.map_or(Ok(()), |parent| parent.take_owed(tokens))?;
+        let result = match template.cap {
+            Some(_) => self.release_own(key, tokens),
+            None => parent.map(drop).ok_or(ReleaseError::NotCapped),
         };
-        parent.take_owed(tokens)?;
-        if self.map.template.cap.is_some() {
-            if let Err(error) = self.release_own(key, tokens) {
-                parent.forget(tokens);
-                return Err(error);
-            }
+        if let Some(parent) = parent {
+            if result.is_ok() { parent.release(tokens) } else { parent.forget(tokens) }
         }
-        parent.release(tokens);
-        Ok(())
+        result
     }
 
     /// Releases tokens of the key, without the parent.
     fn release_own(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
-        if self.map.template.cap.is_none() {
-            return Err(ReleaseError::NotCapped);
-        }
         let key = self.map.hashed(key);
         match self.map.in_shard(self.map.shard_of(key.hash), |shard, _| shard.find_live(key)) {
             Some(live) => {
@@ -356,12 +351,17 @@ impl<K, S> fmt::Debug for KeyedLimiter<K, S> {
 }
 
 #[inline]
-fn try_acquire<M: MapRef>(of: M, key: &(impl ToKey<M::Key> + ?Sized), cost: u64) -> Result<Pass<M>, TryAcquireError> {
+fn try_acquire<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized>(
+    of: M,
+    held: F,
+    cost: u64,
+) -> Result<GrantOfKey<M, F::Kept>, TryAcquireError> {
     let map = of.map();
-    let key = map.hashed(key);
+    let key = map.hashed(held.borrow());
     let taken = match map.take_at_once(key, cost, false) {
         Ok(left) => Taken { left, live: None },
         Err(missed) => map.try_acquire(key, cost, missed)?,
     };
-    Ok(Pass::new(of, key.hash, cost, taken))
+    let hash = key.hash;
+    Ok(GrantOfKey::new(of, held.kept(), hash, cost, taken))
 }

@@ -42,7 +42,7 @@ pub(super) struct LiveTemplate {
     /// The largest cost that the user allows.
     pub(super) max_cost: u64,
     pub(super) driver: Arc<dyn QueueDriver>,
-    /// The parent of all keys.
+    /// The parent of all keys, which has to grant each call too.
     pub(super) parent: Option<Parent>,
     /// The number of the keyed limiter, which distinguishes its keys from those of other keyed limiters with the same
     /// parent.
@@ -166,33 +166,33 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
     if sliding.any(|schedule| ahead(schedule.head, tail) < schedule.burst as i64) {
         return None;
     }
-    let levels_of = |rates: &Rates| {
-        let schedules = supply.quotas();
-        catch_up(rates, supply);
-        rates.of_parts(supply.synced(), |index| (ahead(schedules[index].head, tail), schedules[index].fraction()))
+    let part = |index: usize| {
+        let schedule = &supply.quotas()[index];
+        (ahead(schedule.head, tail), schedule.fraction())
     };
-    let mut levels = if supply.quotas().iter().map(|schedule| schedule.quota).eq(rates.quotas.iter()) {
-        levels_of(rates)
-    } else {
-        // The clock panicked when a quota change was to be applied to this live entry.
-        let own = Rates::new(supply.quotas().iter().map(|schedule| schedule.quota).collect(), None);
-        rates.adopt(&own, &levels_of(&own))
-    };
-    levels.gate = state.pauses().own;
+    let levels = Levels { gate: state.pauses().own, ..levels_of(rates, supply, part) };
     Some(Idle { levels, granted: state.granted(&live.rovers), refunded: state.totals.refunded })
 }
 
 /// The levels of `live` under `rates`, as they would be if all waiters had left.
 pub(super) fn saved(live: &Core, rates: &Rates) -> Levels {
-    let (saved, at) = live.with(|state, rovers, _| {
-        catch_up(rates, &state.supply);
-        (state.saved(rovers), state.supply.synced())
-    });
-    let saved = saved.expect("no quota of a key is distributed here");
-    let own = Rates::new(saved.quotas.iter().map(|(quota, _)| *quota).collect(), None);
-    let levels = own.of_parts(at, |index| (saved.quotas[index].1.tokens, saved.quotas[index].1.fraction));
-    let gate = if saved.paused_for == 0 { 0 } else { at.saturating_add(saved.paused_for) };
-    rates.adopt(&own, &levels).paused_until(gate)
+    live.with(|state, rovers, _| {
+        let saved = state.saved(rovers).expect("no quota of a key is distributed here");
+        let part = |index: usize| (saved.quotas[index].1.tokens, saved.quotas[index].1.fraction);
+        Levels { gate: state.pauses().own, ..levels_of(rates, &state.supply, part) }
+    })
+}
+
+/// The levels under `rates` of a supply whose levels have these parts.
+fn levels_of(rates: &Rates, supply: &Supply, parts: impl Fn(usize) -> (i64, u64)) -> Levels {
+    catch_up(rates, supply);
+    let quotas = supply.quotas().iter().map(|schedule| schedule.quota);
+    if quotas.clone().eq(rates.quotas.iter()) {
+        return rates.of_parts(supply.synced(), parts);
+    }
+    // The clock panicked when a quota change was to be applied to this live entry.
+    let own = Rates::new(quotas.collect(), None);
+    rates.adopt(&own, &own.of_parts(supply.synced(), parts))
 }
 
 /// The periods of calendar quotas that a live entry was the first to find begun have begun for all keys.
@@ -218,21 +218,6 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
             }
             state.note_calendars(&live.time);
             state.name_quotas(Arc::clone(&rates.names));
-        }
-    });
-}
-
-/// Gives `live` the pause of all keys that `template` has now, or its end: see [`refresh_cap`].
-pub(super) fn refresh_pause(live: &Core, template: &LiveTemplate) {
-    live.with(|state, rovers, _| state.pause_in_common(rovers, template.gate()));
-}
-
-/// Gives `live` the in-flight cap that `template` has now. The cap is read under the entry's lock, so after several
-/// concurrent changes the entry has the last cap.
-pub(super) fn refresh_cap(live: &Core, template: &LiveTemplate) {
-    live.with(|state, rovers, _| {
-        if let Some(cap) = template.cap() {
-            state.set_max_in_flight(rovers, cap).expect("every entry of a capped limiter is capped");
         }
     });
 }

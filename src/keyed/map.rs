@@ -19,16 +19,14 @@ use super::key_limit::KeyLimit;
 use super::live::LiveTemplate;
 use super::quotas::Quotas;
 use super::rate::Left;
-use super::rates::Rates;
+use super::rates::{Kind, Rates};
 use super::shard::{DeferredDrops, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::SpaceSaving;
 use super::{Hashed, ToKey};
 use crate::core::Core;
 use crate::core::classes::{KeyName, MAX_WEIGHT};
-use crate::core::parent::Parent;
 use crate::core::state::ChildLimiter;
 use crate::error::ConfigError;
-use crate::permit::Permit;
 use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -47,7 +45,7 @@ pub(super) type QuotasBy<K> = Box<dyn Fn(&K) -> Quotas + Send + Sync>;
 pub(super) type WeightBy<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
 
 /// The state that all clones of a keyed limiter share.
-pub(super) struct Map<K, S> {
+pub struct Map<K, S> {
     pub(super) hasher: S,
     pub(super) shards: Box<[Locked<K>]>,
     pub(super) key_limit: KeyLimit,
@@ -56,8 +54,6 @@ pub(super) struct Map<K, S> {
     /// The rates of the quotas that were used last, so that keys with equal quotas share their rates.
     pub(super) known: Mutex<Vec<Arc<Rates>>>,
     pub(super) pool: Arc<DriverPool>,
-    /// The parent of all keys, which has to grant each call too.
-    pub(super) parent: Option<Parent>,
     /// By how many nanoseconds this limiter's time began after the parent's, if both read one clock.
     pub(super) after_parent: Option<i64>,
     pub(super) weight_by: Option<WeightBy<K>>,
@@ -93,29 +89,6 @@ pub(super) struct Taken {
     pub(super) live: Option<Arc<Core>>,
 }
 
-impl Taken {
-    /// Tokens of a core, which holds them or not.
-    pub(super) fn of_permit(mut permit: Permit<Arc<Core>>, is_held: bool) -> Self {
-        let left = Left::of_permit(&permit);
-        // Only the core knows whether the tokens are in a window still.
-        let has_instant = crate::observe::Verdict::instant(permit.word()).is_some();
-        let is_held = is_held || has_instant && permit.scope().state.lock().has_sliding();
-        let live = is_held.then(|| Arc::clone(permit.scope()));
-        if is_held {
-            // Released by the grant, and not here.
-            permit.cost = 0;
-        }
-        Self { left, live }
-    }
-}
-
-/// The answer to a new claim.
-pub(super) enum Arrival {
-    Taken(Taken),
-    /// The caller enters the queue of this live entry.
-    Wait(Arc<Core>),
-}
-
 impl<K, S> Map<K, S> {
     /// The shard of a hash, by the upper bits of the mixed hash. The tables use other bits; the hashes of a fast hasher
     /// may vary in few bits.
@@ -130,7 +103,7 @@ impl<K, S> Map<K, S> {
 
     /// Whether dropping a grant releases tokens, of the key or of the parent.
     pub(super) fn holds_in_flight(&self) -> bool {
-        self.template.cap.is_some() || self.parent.as_ref().is_some_and(|parent| parent.capped)
+        self.template.cap.is_some() || self.template.parent.as_ref().is_some_and(|parent| parent.capped)
     }
 
     /// The weight of a key among the keys under a parent.
@@ -172,7 +145,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
 
     fn with_context<R>(&self, number: usize, act: impl FnOnce(&mut ShardContext<'_, K>) -> R) -> R {
         let hash_of = |key: &K| self.hasher.hash_one(key);
-        let (key_limit, template, deferred) = (&self.key_limit, &self.template, DeferredDrops::default());
+        let (key_limit, template) = (&self.key_limit, &self.template);
+        let deferred = DeferredDrops { keys: Vec::new(), live_entries: Vec::new() };
         act(&mut ShardContext { key_limit, number, template, hash_of: &hash_of, deferred })
     }
 
@@ -273,7 +247,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
 
     /// The common rates; `None` if `quota_by` chooses the quotas of each key.
     pub(super) fn common_rates(&self) -> Option<Arc<Rates>> {
-        self.in_shard(0, |shard, context| shard.common_rates(context))
+        self.in_shard(0, |shard, context| {
+            shard.catch_up(context);
+            Some(Arc::clone(&shard.rates)).filter(|rates| rates.kind != Kind::QuotaBy)
+        })
     }
 
     /// Forgets full keys in some shard. Returns false if all keys owe tokens, or if no full key was found in the

@@ -35,7 +35,7 @@
 //! | `quotas.rs` | the quotas of a key, as a value that users write |
 //! | `rate.rs`, `rates.rs` | levels and packed levels, of one quota and of all quotas of a key: pure arithmetic |
 //! | `live.rs` | converts a level to a limiter core and back |
-//! | `driver_pool.rs`, `driver_pool/`, `timers.rs` | the tasks that serve waiters |
+//! | `driver_pool.rs`, `driver_pool/` | the tasks that serve waiters |
 //! | `state.rs` | levels that outlive the process |
 //! | `top.rs` | the keys with the most grants, refusals and waits |
 //! | `distributed/` | keyed limiters over a store; its `mod.rs` lists its own files |
@@ -64,14 +64,13 @@ mod slots;
 mod snapshot;
 #[cfg(feature = "state")]
 mod state;
-mod timers;
 mod to_key;
 mod top;
 mod wait;
 
 pub use as_keyed_limiter::AsKeyedLimiter;
 pub use builder::KeyedBuilder;
-pub use claim::{KeyedConsume, KeyedConsumeOwned};
+pub use claim::{KeyedClaim, KeyedConsume, KeyedConsumeOwned};
 #[cfg(feature = "distributed")]
 pub use distributed::{
     DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
@@ -79,7 +78,7 @@ pub use distributed::{
 };
 pub use driver_pool::KeyedReplenisher;
 pub use entries::KeyedEntry;
-pub use grant::{KeyedGrant, OwnedKeyedGrant};
+pub use grant::{GrantOfKey, KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;
 pub use quotas::Quotas;
 pub use snapshot::KeyedSnapshot;

@@ -53,14 +53,9 @@ impl Calendars {
         Self { time, known: Mutex::new(Vec::new()) }
     }
 
-    /// The periods of a quota, if it has a calendar.
-    pub(super) fn periods(&self, quota: &Quota) -> Option<Arc<Periods>> {
-        self.periods_from(quota, None)
-    }
-
-    /// The periods of a quota. If nobody has asked for them yet, they continue from a saved state, in which the period that
+    /// The periods of a quota, if it has a calendar. If nobody has asked for them yet, they continue from a saved state, in which the period that
     /// begins at `next` on the wall clock was the next one.
-    pub(super) fn periods_from(&self, quota: &Quota, next: Option<u64>) -> Option<Arc<Periods>> {
+    pub(super) fn periods(&self, quota: &Quota, next: Option<u64>) -> Option<Arc<Periods>> {
         let mut calendar = CalendarTime::new(quota.calendar()?, quota);
         let mut known = self.known.lock();
         if let Some(periods) = known.iter().find(|periods| periods.state.lock().calendar.is_like(&calendar)) {

@@ -22,11 +22,7 @@ pub(super) const MAX_QUOTAS: usize = 4;
 /// assert!(plain.iter().eq(named.iter()));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Quotas {
-    /// Inline, so that a single quota needs no allocation.
-    first: Option<NamedQuota>,
-    others: Vec<NamedQuota>,
-}
+pub struct Quotas(pub(super) Vec<NamedQuota>);
 
 pub(super) type NamedQuota = (Option<Arc<str>>, Quota);
 
@@ -48,11 +44,7 @@ impl Quotas {
     }
 
     pub(super) fn and(mut self, added: NamedQuota) -> Self {
-        if self.first.is_none() {
-            self.first = Some(added);
-        } else {
-            self.others.push(added);
-        }
+        self.0.push(added);
         self
     }
 
@@ -63,22 +55,22 @@ impl Quotas {
 
     /// Returns the number of quotas.
     pub fn len(&self) -> usize {
-        self.named().count()
+        self.0.len()
     }
 
     /// Returns true if there is no quota. No limiter can be built then.
     pub fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.0.is_empty()
     }
 
     /// Returns the quota with this index.
     pub fn get(&self, index: usize) -> Option<Quota> {
-        self.iter().nth(index)
+        Some(self.0.get(index)?.1)
     }
 
     /// Returns the name of the quota with this index, if it has one.
     pub fn name(&self, index: usize) -> Option<&str> {
-        self.named().nth(index)?.0.as_deref()
+        self.0.get(index)?.0.as_deref()
     }
 
     /// Replaces the quota that `which` selects by `quota`, which takes its name. The result is checked.
@@ -90,14 +82,12 @@ impl Quotas {
         };
         let index = index.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         let mut changed = self.clone();
-        if let Some((_, old)) = changed.first.iter_mut().chain(&mut changed.others).nth(index) {
-            *old = quota;
-        }
+        changed.0[index].1 = quota;
         changed.check().map(|()| changed)
     }
 
     pub(super) fn named(&self) -> impl Iterator<Item = &NamedQuota> + Clone {
-        self.first.iter().chain(&self.others)
+        self.0.iter()
     }
 
     /// Checks whether a keyed limiter can be built from these quotas, such as those that were read from a file.
@@ -178,13 +168,13 @@ impl std::str::FromStr for Quotas {
 
 impl From<Quota> for Quotas {
     fn from(quota: Quota) -> Self {
-        Self { first: Some((None, quota)), others: Vec::new() }
+        Self(vec![(None, quota)])
     }
 }
 
 impl FromIterator<Quota> for Quotas {
     fn from_iter<I: IntoIterator<Item = Quota>>(quotas: I) -> Self {
-        quotas.into_iter().fold(Self::default(), Self::quota)
+        Self(quotas.into_iter().map(|quota| (None, quota)).collect())
     }
 }
 

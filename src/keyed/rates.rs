@@ -7,11 +7,13 @@
 //! levels of more quotas are not packed.
 
 use super::periods::Calendars;
-use super::quotas::{MAX_QUOTAS, Quotas};
+use super::quotas::{MAX_QUOTAS, NamedQuota, Quotas};
 use super::rate::{Left, Level, Rate};
 use crate::error::Bound;
 use crate::name::{QuotaNames, quota_names};
+use crate::snapshot::QuotaSnapshot;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 /// The limit of a debt in tokens, the same as in a queue.
 const MAX_SPAN: i64 = 1 << 62;
@@ -189,28 +191,22 @@ impl Rates {
         (Some(at), by)
     }
 
-    /// Takes `cost` tokens from all levels if they are there, and returns how many remain.
-    pub(super) fn take(&self, levels: &mut Levels, cost: u64) -> Option<u64> {
-        if cost == 0 {
-            return Some(self.available(levels));
-        }
+    /// Takes `cost` tokens from all levels if they are there, and returns what remains, with the instant if a quota has a
+    /// calendar.
+    pub(super) fn take(&self, levels: &mut Levels, cost: u64) -> Option<Left> {
         let is_there = self.iter().zip(levels.units).all(|(rate, units)| units >= rate.units(cost));
-        if levels.is_paused() || !is_there {
+        if cost > 0 && (levels.is_paused() || !is_there) {
             return None;
         }
         self.charge(levels, cost);
-        Some(self.available(levels))
+        let (left, has_calendar) =
+            (Left::whole(self.available(levels)), self.iter().any(|rate| rate.periods.is_some()));
+        Some(if has_calendar { left.at(levels.at) } else { left })
     }
 
     /// Takes `tokens` from all levels, as a debt if they are not there.
     pub(super) fn charge(&self, levels: &mut Levels, tokens: u64) {
         self.iter().zip(&mut levels.units).for_each(|(rate, units)| *units -= rate.units(tokens));
-    }
-
-    /// What a grant at `at` left, with this instant if a quota has a calendar.
-    pub(super) fn left(&self, remaining: u64, at: u64) -> Left {
-        let has_calendar = self.iter().any(|rate| rate.periods.is_some());
-        if has_calendar { Left::whole(remaining).at(at) } else { Left::whole(remaining) }
     }
 
     /// Returns `tokens` of a grant made at `granted_at` to each level, up to its burst. A calendar quota takes only those of
@@ -233,6 +229,26 @@ impl Rates {
             if index < old.len() { rate.adopt(&old.rates[index], levels.units[index]) } else { rate.full }
         });
         Levels { gate: levels.gate, ..adopted }
+    }
+
+    /// What a snapshot of a limiter with these levels shows of each quota, at their instant.
+    pub(super) fn snapshots(&self, levels: &Levels) -> Vec<QuotaSnapshot> {
+        let snapshot = |(index, (rate, (name, quota))): (usize, (&Rate, &NamedQuota))| {
+            let level = rate.tokens(levels.units[index]);
+            let available = level.max(0) as u64;
+            let more_at = rate.reached(levels.level(index), available.saturating_add(1));
+            QuotaSnapshot {
+                name: name.clone(),
+                quota: *quota,
+                head: level as u64,
+                level,
+                available,
+                more_in: more_at.map(|at| Duration::from_nanos(at.saturating_sub(levels.at))),
+                dry_run: false,
+                would_refuse: 0,
+            }
+        };
+        self.iter().zip(self.quotas.named()).enumerate().map(snapshot).collect()
     }
 
     /// Each level as whole tokens, negative for a debt, and a fraction of a token.
@@ -280,7 +296,7 @@ impl Rates {
         let (first, left) = self.first().take_from_packed(packed.first, cost, now)?;
         let Some(word) = NonZeroU64::new(packed.second) else { return Some((Packed { first, second: 0 }, left)) };
         let (second, other) = self.rates.get(1)?.take_from_packed(word, cost, now)?;
-        if left.word() != 0 || other.word() != 0 {
+        if left.word != 0 || other.word != 0 {
             // The grant has one instant for both quotas, which `left` adds.
             return None;
         }

@@ -59,7 +59,7 @@ use super::live::{self, LiveTemplate};
 use super::rate::Left;
 use super::rates::{Kind, Levels, Packed, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
-use super::top::{self, Ranks};
+use super::top::Ranks;
 use super::{Hashed, ToKey};
 use crate::core::{Core, drop_quietly};
 use crate::error::{ConfigError, TryAcquireError};
@@ -91,8 +91,6 @@ pub(super) struct Shard<K> {
     may_run_ahead: bool,
     /// Whether a key [runs ahead](ahead).
     runs_ahead: bool,
-    /// Which grants the [ranks](top) count.
-    sampling: u8,
     /// The common quotas: those of all packed levels and of new keys.
     pub(super) rates: Arc<Rates>,
     /// Tokens granted, including those charged by `settle`, from levels and from live entries that were retired.
@@ -101,8 +99,10 @@ pub(super) struct Shard<K> {
     pub(super) slots: Slots<K>,
     /// The number of granted tokens that came back unused.
     pub(super) refunded: u64,
+    /// The ranks of the keys, if the limiter was built with them.
+    pub(super) ranks: Option<Box<Ranks<K>>>,
     /// Allocated on first use.
-    rare_fields: Option<Box<RareFields<K>>>,
+    rare_fields: Option<Box<RareFields>>,
 }
 
 /// Whether the fast path may grant tokens.
@@ -116,8 +116,8 @@ enum FastPath {
 }
 
 /// The fields that few shards need.
-#[derive(Debug)]
-struct RareFields<K> {
+#[derive(Debug, Default)]
+struct RareFields {
     /// The number of quota changes made in this shard. Live entries apply changes in this order, whichever thread
     /// delivers them.
     quota_version: u32,
@@ -128,8 +128,6 @@ struct RareFields<K> {
     /// Whether users may hold limiters of keys. The map is not notified when such a handle is dropped, so the shard has
     /// to be swept to find out.
     has_handles: bool,
-    /// The ranks of the keys, if the limiter was built with them.
-    ranks: Option<Ranks<K>>,
     ahead: Ahead,
 }
 
@@ -163,9 +161,7 @@ impl<Q: ?Sized> EntryRequest<'_, Q> {
         }
         // It may panic, so it runs before the key is counted.
         let key = self.key.form.to_key();
-        if self.forced {
-            key_limit.force_place();
-        } else if !key_limit.take_place() {
+        if !key_limit.take_place(self.forced) {
             context.deferred.keys.push(key);
             return Err(Stop::NoSpace);
         }
@@ -199,12 +195,6 @@ impl<K> Drop for DeferredDrops<K> {
     }
 }
 
-impl<K> Default for DeferredDrops<K> {
-    fn default() -> Self {
-        Self { keys: Vec::new(), live_entries: Vec::new() }
-    }
-}
-
 /// Why the fast path grants nothing.
 #[derive(Debug)]
 pub(super) enum Missed {
@@ -216,13 +206,6 @@ pub(super) enum Missed {
     Refused(TryAcquireError),
     /// A less common case, which [`Shard::at_levels`] handles.
     Other,
-}
-
-impl Missed {
-    /// The live entry of the key, for a caller that may wait.
-    pub(super) fn live(self) -> Option<Arc<Core>> {
-        if let Self::Live(live) = self { Some(live) } else { None }
-    }
 }
 
 /// Why a shard cannot act on the level of a key.
@@ -238,26 +221,11 @@ pub(super) enum Stop {
     Refused(Box<ConfigError>),
 }
 
-impl<K: Clone + Eq> Shard<K> {
-    /// Counts a grant that [`count_granted`](Self::count_granted) has counted, if keys are ranked and it is sampled.
-    /// Returns a key to be dropped after releasing the lock.
-    #[inline]
-    pub(super) fn rank_grant(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, now: u64) -> Option<K> {
-        if top::is_sampled(self.granted, self.sampling) { self.rank_sample(key, cost, now) } else { None }
-    }
-
-    #[inline(never)]
-    fn rank_sample(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, now: u64) -> Option<K> {
-        let (sampling, lost) = self.count_rank(|ranks| ranks.count_grant(key, cost, now))?;
-        self.sampling = sampling;
-        lost
-    }
-}
-
 impl<K> Shard<K> {
     pub(super) fn new(rates: Arc<Rates>, may_run_ahead: bool) -> Self {
         Self {
             slots: Slots::new(rates.len() == 2),
+            ranks: None,
             rare_fields: None,
             may_run_ahead,
             runs_ahead: false,
@@ -266,23 +234,13 @@ impl<K> Shard<K> {
             rates,
             calls_left: SMALL as u32,
             fast_path: FastPath::Open,
-            sampling: top::NOT_RANKED,
             granted: 0,
             refunded: 0,
         }
     }
 
-    fn rare_fields(&mut self) -> &mut RareFields<K> {
-        self.rare_fields.get_or_insert_with(|| {
-            Box::new(RareFields {
-                quota_version: 0,
-                version: 0,
-                pending: Vec::new(),
-                has_handles: false,
-                ranks: None,
-                ahead: Ahead::default(),
-            })
-        })
+    fn rare_fields(&mut self) -> &mut RareFields {
+        self.rare_fields.get_or_insert_default()
     }
 
     pub(super) fn quota_version(&self) -> u32 {
@@ -295,22 +253,11 @@ impl<K> Shard<K> {
         self.granted = self.granted.wrapping_add(tokens);
     }
 
-    /// Ranks the keys of this shard from now on.
-    pub(super) fn rank(&mut self, ranks: Ranks<K>) {
-        self.rare_fields().ranks = Some(ranks);
-        self.sampling = 0;
-    }
-
-    /// The ranks of the keys, if keys are ranked.
-    pub(super) fn ranks(&mut self) -> Option<&mut Ranks<K>> {
-        self.rare_fields.as_mut()?.ranks.as_mut()
-    }
-
     /// Counts in the ranks, if keys are ranked. If `Eq` or `Clone` of a key panics there, the event is not counted: its
     /// tokens are taken already, and would be lost.
     #[inline]
     pub(super) fn count_rank<R>(&mut self, count: impl FnOnce(&mut Ranks<K>) -> R) -> Option<R> {
-        let ranks = self.ranks()?;
+        let ranks = self.ranks.as_mut()?;
         catch_unwind(AssertUnwindSafe(|| count(ranks))).ok()
     }
 
@@ -319,9 +266,9 @@ impl<K> Shard<K> {
         self.slots.owns().filter_map(Own::live)
     }
 
-    /// Advances the shard to `now`, sweeps it if that is due, and returns the time of the shard.
+    /// Advances the shard to `now`, and sweeps it if that is due.
     #[inline]
-    fn advance_to(&mut self, now: u64, context: &mut ShardContext<'_, K>) -> u64 {
+    fn advance_to(&mut self, now: u64, context: &mut ShardContext<'_, K>) {
         self.calls_left = self.calls_left.saturating_sub(1);
         if self.calls_left == 0 {
             self.catch_up(context);
@@ -330,12 +277,12 @@ impl<K> Shard<K> {
         self.end_stride(&context.template.time);
         if self.calls_left == 0 || self.synced > self.readable_until {
             self.sweep(context);
-            self.shrink(context);
+            // Frees the memory of a past burst of keys.
+            self.slots.shrink(SMALL, context.hash_of);
         }
         if self.fast_path == FastPath::Paused && self.gate(context) == 0 {
             self.fast_path = FastPath::Open;
         }
-        self.synced
     }
 
     /// A user holds the limiter of a key.

@@ -48,16 +48,13 @@ impl Own {
 
 /// The state of a key.
 #[derive(Debug)]
-pub(super) enum Slot {
+pub(super) enum Slot<O = Own> {
     Packed(Packed),
-    Own(Own),
+    Own(O),
 }
 
 /// The state of a key in its table.
-pub(super) enum SlotRef<'a> {
-    Packed(Packed),
-    Own(&'a Own),
-}
+pub(super) type SlotRef<'a> = Slot<&'a Own>;
 
 /// What becomes of a key that [`Slots::update`] visits.
 pub(super) enum Change {

@@ -87,7 +87,7 @@ impl<K> KeyedState<K> {
     pub(super) fn checked(self, common: &[Quota], now: SystemTime) -> Result<Restored<K>, StateError> {
         let form = self.form.0?;
         let rates = form.quotas.iter().enumerate().map(|(index, quotas)| {
-            let quotas = quotas.iter().cloned().fold(Quotas::default(), Quotas::and);
+            let quotas = Quotas(quotas.clone());
             match quotas.check() {
                 Ok(()) => Ok(Some(Arc::new(Rates::new(quotas, None)))),
                 Err(ConfigError::NoQuota) => Ok(None),
@@ -96,7 +96,7 @@ impl<K> KeyedState<K> {
         });
         let rates = rates.collect::<Result<_, _>>()?;
         if !self.converts {
-            check_quotas(form.quotas.iter().take(1).flatten().map(|(_, quota)| quota), common)?;
+            check_quotas(form.quotas.iter().take(1).flatten().map(|(_, quota)| *quota), common)?;
         }
         if form.at > LONGEST_RUN {
             return Err(impossible("the time since the limiter was built".to_owned(), form.at));
@@ -154,14 +154,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     fn save(&self, wall_clock: impl FnOnce() -> SystemTime) -> KeyedState<K> {
         let map = &self.map;
         let common = map.common_rates();
-        let mut quotas = vec![common.as_ref().map_or(Vec::new(), |rates| named(rates))];
+        let mut quotas = vec![common.as_ref().map_or(Vec::new(), |rates| rates.quotas.0.clone())];
         let mut indices = HashMap::new();
         let mut index_of = |rates: &Arc<Rates>| {
             if common.as_ref().is_some_and(|common| Arc::ptr_eq(common, rates)) {
                 return 0;
             }
             *indices.entry(rates.quotas.clone()).or_insert_with(|| {
-                quotas.push(named(rates));
+                quotas.push(rates.quotas.0.clone());
                 quotas.len() - 1
             })
         };
@@ -189,16 +189,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
             })
         };
         let keys = keys.into_iter().filter_map(key).collect();
-        let periods = calendar_quotas(&quotas).filter_map(|quota| map.template.calendars.periods(quota));
+        let periods = calendar_quotas(&quotas).filter_map(|quota| map.template.calendars.periods(quota, None));
         let next_periods = periods.map(|periods| periods.next_on_wall(at)).collect();
         let paused_for = map.template.gate().saturating_sub(at);
         let form = Form { saved_at, at, quotas, next_periods, paused_for, keys };
         KeyedState { form: Versioned(Ok(form)), converts: false }
     }
-}
-
-fn named(rates: &Rates) -> Vec<NamedQuota> {
-    rates.quotas.named().cloned().collect()
 }
 
 fn calendar_quotas(quotas: &[Vec<NamedQuota>]) -> impl Iterator<Item = &Quota> {
@@ -227,7 +223,7 @@ impl<K> Restored<K> {
     /// Makes the periods of all saved quotas known, so that none begins again if the wall clock is set back.
     pub(super) fn continue_periods(&self, calendars: &Calendars) {
         for (quota, next) in calendar_quotas(&self.form.quotas).zip(&self.form.next_periods) {
-            calendars.periods_from(quota, *next);
+            calendars.periods(quota, *next);
         }
     }
 

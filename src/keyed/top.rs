@@ -9,18 +9,12 @@
 //! [`Ranks`] keeps three of these for each shard. A shard sees only its own keys, so a few counters for each find the
 //! heaviest keys of the map: a key that is heavy in the map is a large part of its shard.
 //!
-//! Grants are frequent and cheap, so a busy shard counts a sample of them: each sampled grant stands for `2^sampling`
-//! of them. A shard counts all of them as long as it counts fewer than [`SAMPLES`] between two fadings. Which grants
-//! are sampled follows from the number of tokens granted so far: its multiples of the golden ratio are spread evenly,
-//! also over every n-th grant, so keys that come in turns are sampled alike.
-//!
 //! Old events fade: all counts are multiplied by [`FADING`] eight times per window. Multiplying keeps the guarantees,
 //! with faded events in place of events. The count of a key with a constant rate is then that of one window, or up to
 //! an eighth less.
 
 use super::{Hashed, ToKey};
 use std::cmp::Reverse;
-use std::mem;
 use std::time::Duration;
 
 /// The counters of all shards together, for each rank.
@@ -31,18 +25,6 @@ const PER_SHARD: std::ops::RangeInclusive<usize> = 2..=64;
 /// as much as one window.
 const FADES: u64 = 8;
 const FADING: f64 = 1.0 - 1.0 / FADES as f64;
-/// How many grants a shard counts between two fadings before it counts only every second one, and so on.
-const SAMPLES: u32 = 256;
-/// The `sampling` of a shard without ranks.
-pub(super) const NOT_RANKED: u8 = u8::MAX;
-const MOST_SAMPLING: u8 = 32;
-
-/// Whether a grant is counted, when `granted` tokens were granted so far.
-#[inline]
-pub(super) fn is_sampled(granted: u64, sampling: u8) -> bool {
-    sampling <= MOST_SAMPLING && super::mix(granted) >> 1 >> (63 - sampling) == 0
-}
-
 /// The number of counters for refusals since the limiter was built.
 pub(super) const MOST_REFUSED: usize = 16;
 
@@ -80,17 +62,9 @@ impl<K> SpaceSaving<K> {
     /// Moves the counter at `at` forward to where `count` belongs, and sets it.
     #[inline]
     fn raise(&mut self, at: usize, count: f64) {
-        let old = mem::replace(&mut self.counters[at].count, count);
-        if at == 0 || self.counters[at - 1].count >= count {
-            return;
-        }
+        self.counters[at].count = count;
         let to = self.counters[..at].partition_point(|counter| counter.count >= count);
-        if self.counters[to].count == old {
-            // All counters between are equal, so that one exchange is enough.
-            self.counters.swap(at, to);
-        } else {
-            self.counters[to..=at].rotate_right(1);
-        }
+        self.counters[to..=at].rotate_right(1);
     }
 }
 
@@ -163,10 +137,6 @@ pub(super) struct Ranks<K> {
     every: u64,
     /// The instant of the next fading.
     next: u64,
-    /// The number of grants that were counted since the last fading, as if all had been counted at `sampling`.
-    samples: u32,
-    /// Each grant that is counted stands for `2^sampling` of them.
-    sampling: u8,
 }
 
 impl<K> Ranks<K> {
@@ -174,13 +144,7 @@ impl<K> Ranks<K> {
     pub(super) fn new(window: Duration, shards: usize, now: u64) -> Self {
         let counters = (COUNTERS / shards).clamp(*PER_SHARD.start(), *PER_SHARD.end());
         let every = (crate::clock::whole_nanos(window) / FADES).max(1);
-        Self {
-            ranks: [(); 3].map(|()| SpaceSaving::new(counters)),
-            every,
-            next: now.saturating_add(every),
-            samples: 0,
-            sampling: 0,
-        }
+        Self { ranks: [(); 3].map(|()| SpaceSaving::new(counters)), every, next: now.saturating_add(every) }
     }
 
     #[cold]
@@ -190,12 +154,6 @@ impl<K> Ranks<K> {
         // After so many fadings nothing is left of any count.
         let factor = FADING.powi(times.min(1_000) as i32);
         self.ranks.iter_mut().for_each(|rank| rank.fade(factor));
-        // Assume that as many grants as before come again.
-        while self.sampling > 0 && u64::from(self.samples) < times.saturating_mul(u64::from(SAMPLES / 2)) {
-            self.sampling -= 1;
-            self.samples = self.samples.saturating_mul(2).max(1);
-        }
-        self.samples = 0;
     }
 }
 
@@ -215,36 +173,13 @@ impl<K: Clone + Eq> Ranks<K> {
         self.ranks[rank as usize].count(key, events as f64)
     }
 
-    /// Counts a sampled grant of `cost` tokens. Returns the next `sampling`, and a key to be dropped after releasing
-    /// the lock.
-    pub(super) fn count_grant(
-        &mut self,
-        key: Hashed<'_, impl ToKey<K> + ?Sized>,
-        cost: u64,
-        now: u64,
-    ) -> (u8, Option<K>) {
-        if now >= self.next {
-            self.fade(now);
-        }
-        let tokens = cost as f64 * (1_u64 << self.sampling) as f64;
-        let lost = self.ranks[Rank::Granted as usize].count(key, tokens);
-        self.samples += 1;
-        if self.samples >= SAMPLES && self.sampling < MOST_SAMPLING {
-            self.sampling += 1;
-            self.samples /= 2;
-        }
-        (self.sampling, lost)
-    }
-
     /// Adds what this shard has counted to `top`.
     pub(super) fn add_to(&mut self, top: &mut KeyedTop<K>, now: u64) {
         if now >= self.next {
             self.fade(now);
         }
-        let [granted, refused, waited] = &self.ranks;
-        top.granted.extend(granted.iter());
-        top.refused.extend(refused.iter());
-        top.waited.extend(waited.iter());
+        let lists = [&mut top.granted, &mut top.refused, &mut top.waited];
+        lists.into_iter().zip(&self.ranks).for_each(|(list, rank)| list.extend(rank.iter()));
     }
 }
 
@@ -271,17 +206,10 @@ pub struct KeyedTop<K> {
 pub struct TopKey<K> {
     /// The key.
     pub key: K,
-    /// The count. It exceeds the true count by `error` at most, and is never below it. For the tokens of a busy
-    /// limiter, both are estimates.
+    /// The count. It exceeds the true count by `error` at most, and is never below it.
     pub count: u64,
     /// By how much `count` may exceed the truth; 0 for a key that always had a counter.
     pub error: u64,
-}
-
-impl<K> Default for KeyedTop<K> {
-    fn default() -> Self {
-        Self { granted: Vec::new(), refused: Vec::new(), waited: Vec::new() }
-    }
 }
 
 impl<K> KeyedTop<K> {

@@ -58,7 +58,7 @@ impl LimiterState {
             check_level(level, quota, part())?;
         }
         if !self.converts {
-            check_quotas(levels.quotas.iter().map(|(quota, _)| quota), quotas)?;
+            check_quotas(levels.quotas.iter().map(|(quota, _)| *quota), quotas)?;
         }
         Ok(Supply::restored(quotas, levels, cap, start, saved_at.offline(now)))
     }
@@ -116,10 +116,10 @@ pub(crate) fn check_level(level: &SavedLevel, quota: &Quota, of: impl Display) -
 }
 
 /// Checks that both have the same quotas, apart from how full a bucket starts.
-pub(crate) fn check_quotas<'a>(saved: impl Iterator<Item = &'a Quota>, built: &[Quota]) -> Result<(), StateError> {
-    let saved: Vec<&Quota> = saved.collect();
+pub(crate) fn check_quotas(saved: impl Iterator<Item = Quota>, built: &[Quota]) -> Result<(), StateError> {
+    let saved: Vec<Quota> = saved.collect();
     for index in 0..saved.len().max(built.len()) {
-        let (saved, built) = (saved.get(index).copied(), built.get(index));
+        let (saved, built) = (saved.get(index), built.get(index));
         if !saved.zip(built).is_some_and(|(saved, built)| saved.is_same_limit(built)) {
             let text = |quota: Option<&Quota>| quota.map_or("none".to_owned(), Quota::to_string);
             return Err(StateError::OtherQuota { index, saved: text(saved), built: text(built) });

@@ -57,6 +57,9 @@ mod features {
         fn limits_keys<L: AsKeyedLimiter<String>>() {}
         fn names_strings<Q: ToKey<String> + ?Sized>() {}
         names_strings::<str>();
+        // The types for which the others are names.
+        let _: fn(KeyedGrant<'_, String>) -> GrantOfKey<_, ()> = |grant| grant;
+        let _: fn(KeyedConsumeOwned<String>) -> KeyedClaim<_, String, String> = |claim| claim;
         limits_keys::<KeyedLimiter<String>>();
         limits_keys::<DistributedKeyedLimiter<String>>();
         paces_bytes::<::tokio::io::Empty>();

@@ -70,7 +70,7 @@ where
 
     /// The quotas of keys without quotas of their own.
     fn common_quotas(&self) -> Result<(Quotas, Kind), ConfigError> {
-        match (self.settings.quotas.is_empty(), &self.settings.quota_by) {
+        match (self.settings.quotas.is_empty(), &self.by_key.quotas) {
             (false, None) => Ok((self.settings.quotas.clone(), Kind::Quotas)),
             (true, Some(_)) => Ok((Quota::per_second(1).into(), Kind::QuotaBy)),
             // Only the parent or the cap limits the keys.
@@ -87,7 +87,7 @@ where
         self.settings.max_in_flight.map_or(Ok(()), check_cap)?;
         check_max_cost(self.settings.max_cost)?;
         let parent = self.settings.parent.as_ref();
-        if self.settings.weight_by.is_some() && !parent.is_some_and(|parent| parent.has_classes) {
+        if self.by_key.weight.is_some() && !parent.is_some_and(|parent| parent.has_classes) {
             return Err(ConfigError::WeightsWithoutClasses);
         }
         if parent.is_some_and(|parent| self.settings.dry_run || parent.core().has_dry_run()) {
@@ -106,23 +106,16 @@ where
     }
 
     fn into_map(self, quotas: Quotas, kind: Kind) -> Result<Arc<Map<K, S>>, ConfigError> {
-        let Self { settings, hasher } = self;
+        let Self { settings, by_key, hasher } = self;
         let (max_keys, top) = (bound(settings.max_keys), settings.top);
         let shards = settings.shards.unwrap_or(shards_for(settings.max_keys));
         let time = settings.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "state")]
-        let restored = match settings.restore {
-            Some((state, wall_clock)) => {
-                let common = quotas.iter().filter(|_| kind != Kind::QuotaBy).collect::<Vec<_>>();
-                Some(state.checked(&common, wall_clock)?)
-            }
-            None => None,
-        };
+        let common = if kind == Kind::QuotaBy { Vec::new() } else { quotas.iter().collect() };
         #[cfg(feature = "state")]
-        let time = match &restored {
-            Some(restored) => restored.begin(time),
-            None => time,
-        };
+        let restored = by_key.restore.map(|(state, wall_clock)| state.checked(&common, wall_clock)).transpose()?;
+        #[cfg(feature = "state")]
+        let time = restored.iter().fold(time, |time, restored| restored.begin(time));
         let calendars = Calendars::new(time.clone());
         #[cfg(feature = "state")]
         restored.iter().for_each(|restored| restored.continue_periods(&calendars));
@@ -134,9 +127,7 @@ where
         let (now, may_run_ahead) = (time.now(), time.runs_no_user_code() && !has_extras);
         let shard = |_| {
             let mut shard = Shard::new(Arc::clone(&rates), may_run_ahead);
-            if let Some(window) = top {
-                shard.rank(Ranks::new(window, shards, now));
-            }
+            shard.ranks = top.map(|window| Box::new(Ranks::new(window, shards, now)));
             Locked::new(shard)
         };
         let map = Arc::new_cyclic(|map: &Weak<Map<K, S>>| {
@@ -147,7 +138,6 @@ where
                 shards: (0..shards).map(shard).collect(),
                 key_limit: KeyLimit::new(max_keys, shards),
                 after_parent: parent.as_ref().and_then(|parent| after(&time, &parent.time)),
-                parent: parent.clone(),
                 has_extras,
                 template: LiveTemplate {
                     time,
@@ -162,8 +152,8 @@ where
                     observers: Observers::default(),
                     dry_run: KeyedDryRun::new(settings.dry_run),
                 },
-                quota_by: settings.quota_by,
-                weight_by: settings.weight_by,
+                quota_by: by_key.quotas,
+                weight_by: by_key.weight,
                 known: Mutex::new(Vec::new()),
                 pool,
                 versions: AtomicU64::new(0),

@@ -5,9 +5,8 @@ use crate::core::Core;
 use crate::core::alarm::Alarm;
 use crate::core::driving::{Look, LookReason};
 use crate::core::replenisher::Replenisher;
-use crate::keyed::timers::Timers;
 use pin_project_lite::pin_project;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,7 +53,10 @@ pin_project! {
         mailbox: Arc<Mailbox>,
         // The entries that were taken from the mailbox.
         woken: Vec<Arc<QueueWaker>>,
-        timers: Timers<Job>,
+        // The jobs of later, by instant and by number, which makes each key unique.
+        timers: BTreeMap<(u64, u64), Job>,
+        // How many jobs were ever added to the timers.
+        added: u64,
         // How many of its jobs are obsolete.
         stale: usize,
         // Jobs that are due and have not been run yet.
@@ -101,8 +103,18 @@ impl KeyedReplenisher {
     pub(super) fn new(pool: Arc<DriverPool>, mailbox: Arc<Mailbox>) -> Self {
         let is_registered = mailbox.host.is_some();
         let parent = pool.parent.as_ref().filter(|_| !is_registered).map(|parent| Replenisher::new(parent.weak()));
-        let (timers, due) = (Timers::new(), VecDeque::new());
-        Self { pool, mailbox, woken: Vec::new(), timers, stale: 0, due, is_registered, alarm: Alarm::unset(), parent }
+        Self {
+            pool,
+            mailbox,
+            woken: Vec::new(),
+            timers: BTreeMap::new(),
+            added: 0,
+            stale: 0,
+            due: VecDeque::new(),
+            is_registered,
+            alarm: Alarm::unset(),
+            parent,
+        }
     }
 }
 
@@ -130,16 +142,21 @@ impl Future for KeyedReplenisher {
             this.due.extend(this.woken.drain(..).map(Job::Serve));
             // If reading the clock panics, nothing is due yet.
             let now = catch_unwind(AssertUnwindSafe(|| this.pool.time.now())).unwrap_or(0);
-            this.timers.take_due(now, this.due);
+            while let Some(timer) = this.timers.first_entry().filter(|timer| timer.key().0 <= now) {
+                this.due.push_back(timer.remove());
+            }
             while let Some(job) = this.due.pop_front() {
                 match run(job, this.mailbox.number, &*owner, now, this.stale) {
-                    Next::Nothing => {}
-                    Next::Again(job) => {
+                    None => {}
+                    Some((None, job)) => {
                         // This queue alone woke as many tasks as a plain limiter's driver wakes in a turn.
                         this.due.push_back(job);
                         looks = ENTRIES_PER_TURN - 1;
                     }
-                    Next::At(at, job) => this.timers.add(at, job),
+                    Some((Some(at), job)) => {
+                        *this.added += 1;
+                        this.timers.insert((at, *this.added), job);
+                    }
                 }
                 looks += 1;
                 if looks == ENTRIES_PER_TURN {
@@ -149,10 +166,10 @@ impl Future for KeyedReplenisher {
             }
             // Only when more than half are obsolete: so a pass costs each job two steps, amortized.
             if *this.stale > this.timers.len() / 2 + SMALL {
-                this.timers.retain(|job| is_useful(job, this.mailbox.number, &*owner));
+                this.timers.retain(|_, job| is_useful(job, this.mailbox.number, &*owner));
                 *this.stale = 0;
             }
-            let Some(next) = this.timers.next() else {
+            let Some((&(next, _), _)) = this.timers.first_key_value() else {
                 (*this.due, *this.woken) = Default::default();
                 this.mailbox.inbox.lock().shrink();
                 return Poll::Pending;
@@ -174,13 +191,8 @@ fn collect(mailbox: &Mailbox, woken: &mut Vec<Arc<QueueWaker>>, waker: &Waker) {
     drop(old);
 }
 
-/// The next job for a live entry.
-enum Next {
-    Nothing,
-    /// More is due at once.
-    Again(Job),
-    At(u64, Job),
-}
+/// The next job for a live entry, and its instant; none if more is due at once.
+type Next = Option<(Option<u64>, Job)>;
 
 /// Runs a job of the mailbox with this number. `now` is a reading of the time.
 fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usize) -> Next {
@@ -193,42 +205,42 @@ fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usiz
         // The live entry is gone, and with it the knowledge of whether a job of it is left in the timers. Count one as
         // obsolete: if no job is left, `stale` is one too high, which costs less than one too low.
         *stale += usize::from(queue_waker.is_some());
-        return Next::Nothing;
+        return None;
     };
     let why = queue_waker
         .as_ref()
         .map_or(LookReason::Noted(noted), |queue_waker| LookReason::Woken(Waker::from(Arc::clone(queue_waker))));
     match held.drive_one(number, now, why) {
-        Look::Yield => Next::Again(queue_waker.map_or(Job::Due(live, noted), Job::Serve)),
+        Look::Yield => Some((None, queue_waker.map_or(Job::Due(live, noted), Job::Serve))),
         Look::Stale => {
             *stale = stale.saturating_sub(1);
-            Next::Nothing
+            None
         }
         Look::NextLook(rest) => {
             *stale += usize::from(rest.was_noted && queue_waker.is_some());
             if let Some((due, number)) = rest.next {
-                return Next::At(due, Job::Due(live, number));
+                return Some((Some(due), Job::Due(live, number)));
             }
             let_go(held, owner);
-            if rest.lingers { Next::At(now.saturating_add(LINGER), Job::GiveUp(live, 0)) } else { Next::Nothing }
+            rest.lingers.then(|| (Some(now.saturating_add(LINGER)), Job::GiveUp(live, 0)))
         }
     }
 }
 
 /// Retires a live entry if it is not needed any more.
 fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, now: u64) -> Next {
-    let Some(held) = live.upgrade() else { return Next::Nothing };
+    let held = live.upgrade()?;
     // If this driver will look at the queue again, that look will add a new job of this kind. Waiters that only wait
     // for the parent may be served by the parent's drivers, which do not notify this driver, so it has to try again.
     if held.stays(number, times == MAX_DOUBLINGS) {
-        return Next::Nothing;
+        return None;
     }
     let hash = held.key_hash();
     drop(held);
     if hash.is_none_or(|hash| owner.retire(live.as_ptr(), hash, now)) {
-        return Next::Nothing;
+        return None;
     }
-    Next::At(now.saturating_add(LINGER << times), Job::GiveUp(live, (times + 1) % (MAX_DOUBLINGS + 1)))
+    Some((Some(now.saturating_add(LINGER << times)), Job::GiveUp(live, (times + 1) % (MAX_DOUBLINGS + 1))))
 }
 
 /// Whether a job is still useful.

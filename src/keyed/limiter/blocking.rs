@@ -8,8 +8,8 @@ use crate::error::ConsumeError;
 use crate::keyed::KeyedConsume;
 use crate::keyed::KeyedGrant;
 use crate::keyed::ToKey;
-use crate::keyed::grant::Pass;
-use crate::keyed::map::{Arrival, Taken};
+use crate::keyed::grant::GrantOfKey;
+use crate::keyed::map::Taken;
 use crate::keyed::top::Rank;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -84,12 +84,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         let map = &*self.map;
         let key = map.hashed(key);
         let arrival = match map.claim_at_once(key, cost) {
-            Ok(left) => Arrival::Taken(Taken { left, live: None }),
+            Ok(left) => Ok(Taken { left, live: None }),
             Err(live) => map.arrive(key, cost, allowed.nanos(), live)?,
         };
         let taken = match arrival {
-            Arrival::Taken(taken) => taken,
-            Arrival::Wait(live) => {
+            Ok(taken) => taken,
+            Err(live) => {
                 map.rank(Rank::Waited, key, 1);
                 let answer = blocking::consume(Arc::clone(&live), cost, allowed);
                 let answer = answer.map(|permit| map.taken(key, permit));
@@ -97,6 +97,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
                 answer.inspect_err(|_| map.count_refusal(key))?
             }
         };
-        Ok(KeyedGrant::of(Pass::new(map, key.hash, cost, taken)))
+        Ok(GrantOfKey::new(map, (), key.hash, cost, taken))
     }
 }

@@ -151,7 +151,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn set_dry_run(&self, dry_run: bool) -> Result<(), ConfigError> {
-        if self.map.parent.is_some() {
+        if self.map.template.parent.is_some() {
             return Err(ConfigError::DryRunUnsupported { setting: "parent" });
         }
         let template = &self.map.template;
@@ -164,7 +164,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// [manual clock](crate::ManualClock). Visits all keys.
     pub fn tick(&self) {
         let map = &self.map;
-        if let Some(parent) = &map.parent {
+        if let Some(parent) = &map.template.parent {
             parent.tick();
         }
         map.visit_all(|_| {}, |live| live.tick());

@@ -4,12 +4,13 @@ use super::KeyedLimiter;
 use crate::clock::whole_nanos;
 use crate::core::Core;
 use crate::error::ConfigError;
+use crate::keyed::ToKey;
 use crate::keyed::shard::Shard;
-use crate::keyed::{ToKey, live};
 use crate::quota::check_cap;
 use crate::sync::Ordering;
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -99,12 +100,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         self.refresh_pauses();
     }
 
-    /// Pauses all keys until an instant of tokio's clock; see [`pause_all_for`](Self::pause_all_for). An instant in the
-    /// past does nothing.
-    pub fn pause_all_until(&self, instant: Instant) {
-        self.pause_all_for(instant.saturating_duration_since(Instant::now()));
-    }
-
     /// Ends the pause of all keys now. Does nothing if there is none.
     ///
     /// Callers that wait are served from now on, by the levels and rates of their keys. A key that was paused by itself
@@ -134,7 +129,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Tells all keys that the pause of all of them has changed. Each reads its end under the lock of its shard or of
     /// its entry, so after several concurrent changes all keys have the last one.
     fn refresh_pauses(&self) {
-        self.map.visit_all(Shard::close_fast_path, |live| live::refresh_pause(live, &self.map.template));
+        let refresh = |live: &Arc<Core>| {
+            live.with(|state, rovers, _| state.pause_in_common(rovers, self.map.template.gate()));
+        };
+        self.map.visit_all(Shard::close_fast_path, refresh);
     }
 
     /// Changes the in-flight cap of each key; see
@@ -161,9 +159,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         check_cap(tokens)?;
         let template = &self.map.template;
         let cap = template.cap.as_ref().ok_or(ConfigError::NotCapped)?;
+        let refresh = |live: &Arc<Core>| {
+            // The cap is read under the entry's lock, so after several concurrent changes the entry has the last cap.
+            live.with(|state, rovers, _| state.set_max_in_flight(rovers, cap.load(Ordering::Acquire)))
+                .expect("every entry of a capped limiter is capped");
+        };
         // Before any shard is visited: a live entry that is created behind the visit gets the new cap.
         cap.store(tokens, Ordering::Release);
-        self.map.visit_all(|_| {}, |live| live::refresh_cap(live, template));
+        self.map.visit_all(|_| {}, refresh);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use crate::core::classes::ROOT;
 use crate::core::parent::Parent;
 use crate::core::rovers::Rovers;
 use crate::core::state::State;
+use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::{KeyedEntry, KeyedSnapshot, KeyedTop, Quotas, ToKey};
 use crate::snapshot::{QuotaSnapshot, Snapshot};
 use std::hash::{BuildHasher, Hash};
@@ -25,7 +26,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// ```
     pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         let own = self.look(key, 0, |state, rovers, now| state.shown_available(rovers, ROOT, now));
-        own.min(self.map.parent.as_ref().map_or(u64::MAX, Parent::available))
+        own.min(self.map.template.parent.as_ref().map_or(u64::MAX, Parent::available))
     }
 
     /// Returns the quotas of the key.
@@ -85,7 +86,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn reported_quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
-        self.look(key, 1, |state, rovers, now| {
+        let read = |state: &mut State, rovers: &Rovers, now| {
             let mut quotas = Snapshot::of(state, rovers, now).quotas;
             if let [only] = &mut quotas[..] {
                 if state.closed || state.cap.is_some() || state.supply.is_paused() || !state.queue.is_empty() {
@@ -94,7 +95,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
                 }
             }
             quotas
-        })
+        };
+        let is_plain = self.map.template.cap.is_none() && !self.map.template.dry_run.is_on();
+        // A reply to each request is not to make a state each time.
+        let at_levels =
+            |rates: &Rates, levels: &Levels| (is_plain && !levels.is_paused()).then(|| rates.snapshots(levels));
+        self.look_or(key, 1, at_levels, read)
     }
 
     /// Returns an address that only this limiter and its clones have.
@@ -114,7 +120,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// while the key has waiters.
     pub fn estimate(&self, key: &(impl ToKey<K> + ?Sized), cost: u64) -> Option<Duration> {
         let own = self.look(key, cost, |state, rovers, now| state.shown_estimate(rovers, cost, now))?;
-        self.map.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
+        self.map.template.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
     }
 
     /// Returns a snapshot for metrics. Takes one shard's lock at a time, and does not visit the keys, except those with
@@ -138,8 +144,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// had to wait, within about the last window; needs [`KeyedBuilder::top`](crate::KeyedBuilder::top), and is empty
     /// without it.
     ///
-    /// The counts are upper bounds: each exceeds the truth by its [`error`](crate::TopKey::error) at most. The tokens
-    /// of a busy limiter are estimated from a sample of the grants, by some percent too high or too low. All counts
+    /// The counts are upper bounds: each exceeds the truth by its [`error`](crate::TopKey::error) at most. All counts
     /// fade: an event counts whole at first, a third after one window, a twentieth after three. The count of a key with
     /// a constant rate is that of one window, or up to an eighth less. Tokens count as they are granted, not as they
     /// are [settled](crate::KeyedGrant::settle). Takes one shard's lock at a time.
@@ -157,11 +162,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn top(&self, n: usize) -> KeyedTop<K> {
-        let mut top = KeyedTop::default();
+        let mut top = KeyedTop { granted: Vec::new(), refused: Vec::new(), waited: Vec::new() };
         if self.map.is_ranked {
             let now = self.map.now();
             for shard in &self.map.shards {
-                shard.lock().ranks().into_iter().for_each(|ranks| ranks.add_to(&mut top, now));
+                shard.lock().ranks.iter_mut().for_each(|ranks| ranks.add_to(&mut top, now));
             }
             top.keep(n);
         }
@@ -200,14 +205,29 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         cost: u64,
         read: impl Fn(&mut State, &Rovers, u64) -> R,
     ) -> R {
+        self.look_or(key, cost, |_, _| None, read)
+    }
+
+    /// [Looks](Self::look), unless `at_levels` has the answer.
+    fn look_or<R: Default>(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        cost: u64,
+        at_levels: impl Fn(&Rates, &Levels) -> Option<R>,
+        read: impl Fn(&mut State, &Rovers, u64) -> R,
+    ) -> R {
         let at_live =
             |live: &Core| live.look_ahead(live.sample(), cost, |state, rovers, sample| read(state, rovers, sample.now));
         let result = self.map.act(self.map.hashed(key), false, at_live, |shard, request, context| {
             let (template, is_closed) = (context.template, shard.is_closed());
             shard.at_levels(request, context, |rates, levels| {
-                let (mut state, rovers) = template.state(rates, levels);
-                state.closed = is_closed;
-                read(&mut state, &rovers, request.now)
+                // Not if the clock has stepped back.
+                let is_present = !is_closed && levels.at == request.now;
+                is_present.then(|| at_levels(rates, levels)).flatten().unwrap_or_else(|| {
+                    let (mut state, rovers) = template.state(rates, levels);
+                    state.closed = is_closed;
+                    read(&mut state, &rovers, request.now)
+                })
             })
         });
         // A read stores no key, so a full map does not matter: the quotas of the key are bad, and it is granted nothing.

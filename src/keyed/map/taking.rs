@@ -1,9 +1,8 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
-use super::{Arrival, Map, Taken};
+use super::{Map, Taken};
 use crate::core::Core;
 use crate::core::classes::ROOT;
-use crate::core::parent::Parent;
 use crate::core::rovers::Rovers;
 use crate::core::state::{MAX_COST, Sample, State};
 use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
@@ -12,6 +11,7 @@ use crate::keyed::rates::{Levels, Packed, Rates};
 use crate::keyed::shard::{Missed, Shard, Stop};
 use crate::keyed::top::{Rank, Ranks};
 use crate::keyed::{Hashed, ToKey};
+use crate::observe::Verdict;
 use crate::permit::Permit;
 use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
@@ -25,22 +25,6 @@ enum Answer<E> {
     Refused(E),
     /// The key has this many tokens and could grant, but the parent limiter does not.
     NotInParent(u64),
-}
-
-/// The parent limiter, if there is one, and a reading of its time.
-struct InParent<'a>(Option<(&'a Parent, Sample)>);
-
-impl InParent<'_> {
-    fn has_classes(&self) -> bool {
-        self.0.as_ref().is_some_and(|(parent, _)| parent.has_classes)
-    }
-
-    /// Takes `cost` tokens from the parent. Never waits in the parent's queue and wakes no task, because the caller may
-    /// hold the lock of a shard.
-    #[inline]
-    fn admits(&self, cost: u64) -> bool {
-        self.0.as_ref().is_none_or(|(parent, sample)| cost == 0 || parent.admit_now(cost, *sample))
-    }
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
@@ -133,8 +117,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
     ) -> Result<Left, Option<Arc<Core>>> {
+        let live = |missed| if let Missed::Live(live) = missed { Some(live) } else { None };
         // Refused whatever the level is, and however the key is stored, as in a queue.
-        if cost > MAX_COST { Err(None) } else { self.take_at_once(key, cost, true).map_err(Missed::live) }
+        if cost > MAX_COST { Err(None) } else { self.take_at_once(key, cost, true).map_err(live) }
     }
 
     /// Takes `cost` tokens at once for a limiter whose grants do more than take tokens of a key.
@@ -143,30 +128,39 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if cost > self.template.max_cost {
             return Err(Missed::Other);
         }
-        let parent = self.parent();
-        let now = self.now_with(&parent);
+        let sample = self.parent_sample();
+        let now = self.now_with(sample);
         // Only a live entry counts tokens in flight.
         let is_capped = self.template.cap.is_some();
         let mut shard = self.shards[self.shard_of(key.hash)].lock();
-        let taken = shard.take_quickly(key, cost, now, None, || !is_capped && parent.admits(cost));
-        let lost = if taken.is_ok() { shard.rank_grant(key, cost, now) } else { None };
+        let taken = shard.take_quickly(key, cost, now, None, || !is_capped && self.parent_admits(cost, sample));
+        let rank = |ranks: &mut Ranks<K>| ranks.count(Rank::Granted, key, cost, now);
+        let lost = if taken.is_ok() { shard.count_rank(rank) } else { None };
         drop(shard);
         drop(lost);
         taken
     }
 
-    /// Reads the parent's time: called before a shard is locked.
+    /// Reads the parent's time, if there is a parent: called before a shard is locked.
     #[inline]
-    fn parent(&self) -> InParent<'_> {
-        InParent(self.parent.as_ref().map(|parent| (parent, parent.sample())))
+    fn parent_sample(&self) -> Option<Sample> {
+        self.template.parent.as_ref().map(|parent| parent.sample())
+    }
+
+    /// Takes `cost` tokens from the parent, if there is one. Never waits in the parent's queue and wakes no task, because
+    /// the caller may hold the lock of a shard.
+    #[inline]
+    fn parent_admits(&self, cost: u64, sample: Option<Sample>) -> bool {
+        cost == 0
+            || self.template.parent.as_ref().zip(sample).is_none_or(|(parent, sample)| parent.admit_now(cost, sample))
     }
 
     /// The time, from the reading of the parent's time if both limiters read one clock.
     #[inline]
-    fn now_with(&self, parent: &InParent<'_>) -> u64 {
-        match (&parent.0, self.after_parent) {
+    fn now_with(&self, sample: Option<Sample>) -> u64 {
+        match (sample, self.after_parent) {
             // An instant before this limiter was built is its beginning, as for every clock that has stepped back.
-            (Some((_, sample)), Some(after)) => sample.now.saturating_add_signed(after.saturating_neg()),
+            (Some(sample), Some(after)) => sample.now.saturating_add_signed(after.saturating_neg()),
             _ => self.now(),
         }
     }
@@ -183,7 +177,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 Ok(Ok(Answer::Taken(left))) => return Ok(Taken { left, live: None }),
                 Ok(Ok(Answer::NotInParent(remaining))) => remaining,
                 Ok(Ok(Answer::Refused(error))) => {
-                    return Err(match (&self.parent, error) {
+                    return Err(match (&self.template.parent, error) {
                         (Some(parent), TryAcquireError::Denied(denied)) => parent.deny_too(cost, denied),
                         _ => error,
                     });
@@ -192,7 +186,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 Err(error) => return Err(TryAcquireError::of_key(&error)),
             };
             // If the parent can grant by now, try once more.
-            if let Some(error) = self.parent.as_ref().and_then(|parent| parent.refusal(cost, remaining)) {
+            if let Some(error) = self.template.parent.as_ref().and_then(|parent| parent.refusal(cost, remaining)) {
                 return Err(error);
             }
         }
@@ -208,8 +202,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         closed: E,
         refuse: impl Fn(&mut State, &Rovers, u64) -> Option<E>,
     ) -> Result<Result<Answer<E>, Arc<Core>>, ConfigError> {
-        let (parent, template) = (self.parent(), &self.template);
-        let (is_dry_run, has_classes) = (template.dry_run.is_on(), parent.has_classes());
+        let (sample, template) = (self.parent_sample(), &self.template);
+        let is_dry_run = template.dry_run.is_on();
+        let has_classes = self.template.parent.as_ref().is_some_and(|parent| parent.has_classes);
         let most = template.max_cost.min(if may_wait { MAX_COST } else { u64::MAX });
         self.enter(key, false, |shard, request, context| {
             if shard.is_closed() {
@@ -219,8 +214,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             if template.cap.is_none() {
                 let by_levels = |rates: &Rates, levels: &mut Levels| {
                     if cost <= most && rates.sliding.is_none() {
-                        if let Some(remaining) = rates.take(levels, cost) {
-                            return Some(Answer::Taken(rates.left(remaining, levels.at)));
+                        if let Some(left) = rates.take(levels, cost) {
+                            return Some(Answer::Taken(left));
                         }
                     }
                     if is_dry_run {
@@ -230,12 +225,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                     let (mut state, rovers) = template.state(rates, levels);
                     refuse(&mut state, &rovers, request.now).map(Answer::Refused)
                 };
-                let admits =
-                    |answer: &Option<Answer<E>>| !matches!(answer, Some(Answer::Taken(_))) || parent.admits(cost);
+                let admits = |answer: &Option<Answer<E>>| {
+                    !matches!(answer, Some(Answer::Taken(_))) || self.parent_admits(cost, sample)
+                };
                 match shard.at_levels_if(request, context, by_levels, admits)? {
                     (Some(Answer::Taken(left)), true) => {
                         shard.count_granted(cost);
-                        context.deferred.keys.extend(shard.rank_grant(key, cost, request.now));
+                        let rank = |ranks: &mut Ranks<K>| ranks.count(Rank::Granted, key, cost, request.now);
+                        context.deferred.keys.extend(shard.count_rank(rank).flatten());
                         return Ok(Answer::Taken(left));
                     }
                     // The live entry sees both the key and the parent, where the key may have a class.
@@ -270,8 +267,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
     }
 
-    /// Grants at once, refuses at once, or tells the caller to wait in the queue of a live entry: of `live`, if that is
-    /// given.
+    /// Grants at once, refuses at once, or returns the live entry in whose queue the caller waits: `live`, if that is given.
     #[inline(never)]
     pub(in crate::keyed) fn arrive(
         &self,
@@ -279,9 +275,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         cost: u64,
         allowed: Option<u64>,
         live: Option<Arc<Core>>,
-    ) -> Result<Arrival, ConsumeError> {
+    ) -> Result<Result<Taken, Arc<Core>>, ConsumeError> {
         if let Some(live) = live {
-            return Ok(self.wait_in(live, key));
+            return Ok(Err(self.wait_in(live, key)));
         }
         // The checks in the order in which a queue makes them.
         let check = |state: &mut State, rovers: &Rovers, now| {
@@ -298,11 +294,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         };
         let refuse = |state: &mut State, rovers: &Rovers, now| check(state, rovers, now).err();
         let error = match self.decide(key, cost, true, ConsumeError::Closed, refuse) {
-            Ok(Ok(Answer::Taken(left))) => return Ok(Arrival::Taken(Taken { left, live: None })),
+            Ok(Ok(Answer::Taken(left))) => return Ok(Ok(Taken { left, live: None })),
             Ok(Ok(Answer::NotInParent(_))) => unreachable!("a caller that has to wait gets a live entry"),
-            Ok(Err(live)) => return Ok(self.wait_in(live, key)),
+            Ok(Err(live)) => return Ok(Err(self.wait_in(live, key))),
             Ok(Ok(Answer::Refused(error))) => {
-                self.parent.as_ref().map_or(error, |parent| parent.refuse_too(cost, error))
+                self.template.parent.as_ref().map_or(error, |parent| parent.refuse_too(cost, error))
             }
             Err(error) => ConsumeError::of_key(&error),
         };
@@ -312,22 +308,33 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     /// The caller will enter the queue of `live`.
-    fn wait_in(&self, live: Arc<Core>, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Arrival {
+    fn wait_in(&self, live: Arc<Core>, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Arc<Core> {
         if self.weight_by.is_some() {
             live.weigh(|| self.weight(key.form));
         }
         self.pool.notify_live(&live);
-        Arrival::Wait(live)
+        live
     }
 
-    /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight.
-    pub(in crate::keyed) fn taken(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, permit: Permit<Arc<Core>>) -> Taken {
+    /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight, or in a window.
+    pub(in crate::keyed) fn taken(
+        &self,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
+        mut permit: Permit<Arc<Core>>,
+    ) -> Taken {
         self.rank(Rank::Granted, key, permit.cost);
-        let taken = Taken::of_permit(permit, self.template.cap.is_some());
-        if taken.live.is_none() {
+        let left = Left::of_permit(&permit);
+        // Only the core knows whether the tokens are in a window still.
+        let is_held = self.template.cap.is_some()
+            || Verdict::instant(permit.word()).is_some() && permit.scope().state.lock().has_sliding();
+        if !is_held {
+            drop(permit);
             self.may_be_idle(key.hash);
+            return Taken { left, live: None };
         }
-        taken
+        // Released by the grant, and not here.
+        permit.cost = 0;
+        Taken { left, live: Some(Arc::clone(permit.scope())) }
     }
 
     pub(in crate::keyed) fn count_refusal(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>) {

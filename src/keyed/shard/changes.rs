@@ -4,7 +4,7 @@ use super::{Change, EntryRequest, Kind, Levels, Own, OwnState, QuotaChange, Rate
 use super::{Slot, SlotRef, Stop, readable_until};
 use crate::core::Core;
 use crate::keyed::ToKey;
-use crate::keyed::live::{self, Idle};
+use crate::keyed::live;
 use crate::{Quota, Which};
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl<K: Clone + Eq> Shard<K> {
                 let quotas = quotas.map_err(|error| Stop::Refused(Box::new(error)))?;
                 (Arc::new(Rates::new(quotas, Some(&context.template.calendars))), true)
             }
-            Assigned::AsNew => (Arc::clone(self.full(request, 0)?.0), false),
+            Assigned::AsNew => (Arc::clone(self.rates_of_new(request)?), false),
             Assigned::AsNewUnlessOwn => {
                 let Some(SlotRef::Own(own)) = self.index(request).map(|index| self.slots.at(index)) else {
                     return Ok(None);
@@ -51,7 +51,7 @@ impl<K: Clone + Eq> Shard<K> {
                 if own.pinned || self.rates.kind != Kind::QuotaBy {
                     return Ok(None);
                 }
-                let (rates, _) = self.full(request, 0)?;
+                let rates = self.rates_of_new(request)?;
                 if rates.quotas == own.rates.quotas {
                     return Ok(None);
                 }
@@ -89,7 +89,10 @@ impl<K> Shard<K> {
         // shard.
         self.synced = self.synced.max(now);
         self.end_stride(&context.template.time);
-        self.forget_full_live_entries(context);
+        // A key that is full under the old quotas is full under the new ones too, with or without a live entry.
+        let idle = self.live_entries().filter(|live| Arc::strong_count(live) == 1);
+        let idle: Vec<_> = idle.map(|live| (live::hash_of_key(live), Arc::as_ptr(live))).collect();
+        idle.into_iter().for_each(|(hash, live)| _ = self.retire(hash, live, 0, context));
         let is_sliding = rates.sliding.is_some();
         let change = QuotaChange { rates, at: self.synced };
         // The fast path sees this, and leaves the rest to `advance_to`.
@@ -99,35 +102,6 @@ impl<K> Shard<K> {
         (rare_fields.version, rare_fields.quota_version) = (version, rare_fields.quota_version + 1);
         self.expect_windows(is_sliding, context);
         self.slots.owns().filter(|own| !own.pinned).filter_map(Own::live).cloned().collect()
-    }
-
-    /// Forgets keys with a live entry that is full and not needed any more. Such a key is full under the next quota
-    /// too, like a full key without a live entry.
-    fn forget_full_live_entries(&mut self, context: &mut ShardContext<'_, K>) {
-        let last =
-            self.rare_fields.as_ref().and_then(|rare_fields| Some(Arc::clone(&rare_fields.pending.last()?.rates)));
-        let mut full = Vec::new();
-        for own in self.slots.owns().filter(|own| !own.pinned) {
-            let rates = last.as_ref().unwrap_or(&own.rates);
-            let Some(live) = own.live() else { continue };
-            let Some(idle) = live::look_at_idle(live, rates, self.synced) else { continue };
-            if rates.is_full_or_above(&idle.levels) {
-                full.push((live::hash_of_key(live), Arc::as_ptr(live), idle));
-            }
-        }
-        let had = self.slots.groups.len();
-        for (hash, live, Idle { levels, granted, refunded }) in full {
-            // Not found if the hash was that of a form that does not agree with its key.
-            let index = self.slots.index_of_live(hash, live);
-            if let Some((key, own)) = index.and_then(|index| self.slots.take(index)) {
-                self.granted = self.granted.wrapping_add(granted);
-                self.refunded = self.refunded.wrapping_add(refunded);
-                self.synced = self.synced.max(levels.at);
-                context.deferred.keys.push(key);
-                context.deferred.live_entries.extend(own.and_then(|own| own.live().cloned()));
-            }
-        }
-        context.key_limit.give_back(had - self.slots.groups.len());
     }
 
     /// Applies all pending changes to all keys, each from the instant at which it was set. Must be called before

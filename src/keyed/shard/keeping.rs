@@ -13,11 +13,9 @@ impl<K: Clone + Eq> Shard<K> {
         context: &mut ShardContext<'_, K>,
     ) -> Result<Arc<Core>, Stop> {
         self.advance_to(request.now, context);
-        let index = self.index(request);
-        let (rates, levels) = match index.map(|index| self.levels_of(index)) {
-            Some(Err(live)) => return Ok(live),
-            Some(Ok(found)) => found,
-            None => self.full(request, self.synced)?,
+        let (index, rates, levels) = match self.look_up(request) {
+            Err(Stop::Live(live)) => return Ok(live),
+            found => found?,
         };
         let rates = Arc::clone(rates);
         let key = if index.is_none() { Some(self.take_place(request, context)?) } else { None };
@@ -41,17 +39,29 @@ impl<K: Clone + Eq> Shard<K> {
         self.slots.index_of(request.key)
     }
 
-    /// The quotas and the levels of a new key.
-    pub(super) fn full<'a>(
+    /// Finds the key, its quotas and its levels at the shard's time. A key that is not stored is full.
+    pub(super) fn look_up<'a>(
         &'a self,
         request: &'a EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        now: u64,
-    ) -> Result<(&'a Arc<Rates>, Levels), Stop> {
-        let rates = match self.rates.kind {
-            Kind::QuotaBy => request.offered.as_ref().ok_or(Stop::AskQuota)?,
-            _ => &self.rates,
+    ) -> Result<(Option<EntryIndex>, &'a Arc<Rates>, Levels), Stop> {
+        let index = self.index(request);
+        let Some(found) = index else {
+            let rates = self.rates_of_new(request)?;
+            return Ok((None, rates, rates.full(self.synced)));
         };
-        Ok((rates, rates.full(now)))
+        let (rates, levels) = self.state_of(self.slots.at(found));
+        Ok((index, rates, levels.map_err(Stop::Live)?))
+    }
+
+    /// The quotas of a new key.
+    pub(super) fn rates_of_new<'a>(
+        &'a self,
+        request: &'a EntryRequest<'_, impl ToKey<K> + ?Sized>,
+    ) -> Result<&'a Arc<Rates>, Stop> {
+        match self.rates.kind {
+            Kind::QuotaBy => request.offered.as_ref().ok_or(Stop::AskQuota),
+            _ => Ok(&self.rates),
+        }
     }
 
     /// Does everything that may fail before a new key is stored, user code first, and counts the key. May sweep, and so
@@ -79,12 +89,7 @@ impl<K> Shard<K> {
         }
     }
 
-    /// The quotas of a key, and its levels at the shard's time; or its live core, which knows its own levels.
-    pub(super) fn levels_of(&self, index: EntryIndex) -> Result<(&Arc<Rates>, Levels), Arc<Core>> {
-        let (rates, levels) = self.state_of(self.slots.at(index));
-        levels.map(|levels| (rates, levels))
-    }
-
+    /// The quotas of a key, and its levels at the shard's time, or its live core, which knows its own levels.
     pub(super) fn state_of<'a>(&'a self, slot: SlotRef<'a>) -> (&'a Arc<Rates>, Result<Levels, Arc<Core>>) {
         match slot {
             SlotRef::Packed(packed) => (&self.rates, Ok(self.rates.unpack(packed, self.synced))),

@@ -57,25 +57,11 @@ impl<K> Shard<K> {
     /// Turns the live entries that are not needed any more into levels. Returns whether some are left.
     fn retire_idle_entries(&mut self, deferred: &mut DeferredDrops<K>) -> bool {
         let mut has_live = false;
+        let totals = &mut [&mut self.synced, &mut self.granted, &mut self.refunded];
         for own in self.slots.owns_mut() {
-            let Some(live) = own.live() else { continue };
-            match live::look_at_idle(live, &own.rates, self.synced) {
-                Some(Idle { levels, granted, refunded }) => {
-                    self.granted = self.granted.wrapping_add(granted);
-                    self.refunded = self.refunded.wrapping_add(refunded);
-                    // A live entry may have reached a later time.
-                    self.synced = self.synced.max(levels.at);
-                    deferred.live_entries.extend(own.retire(levels));
-                }
-                None => has_live = true,
-            }
+            has_live |= own.live().is_some() && own.retire(totals, deferred).is_none();
         }
         has_live
-    }
-
-    /// Frees the memory of a past burst of keys.
-    pub(super) fn shrink(&mut self, context: &ShardContext<'_, K>) {
-        self.slots.shrink(SMALL, context.hash_of);
     }
 
     /// Retires the live entry at this address if it is not needed any more. Returns true if it is not in the shard any
@@ -90,16 +76,10 @@ impl<K> Shard<K> {
         self.catch_up(context);
         self.synced = self.synced.max(now);
         let Some(index) = self.slots.index_of_live(hash, live) else { return true };
-        let synced = self.synced;
         let Some(own) = self.slots.own_mut(index) else { return true };
-        let rates = Arc::clone(&own.rates);
-        let idle = own.live().and_then(|live| live::look_at_idle(live, &rates, synced));
-        let Some(Idle { levels, granted, refunded }) = idle else { return false };
-        let pinned = own.pinned;
-        context.deferred.live_entries.extend(own.retire(levels));
-        self.granted = self.granted.wrapping_add(granted);
-        self.refunded = self.refunded.wrapping_add(refunded);
-        self.synced = synced.max(levels.at);
+        let (rates, pinned) = (Arc::clone(&own.rates), own.pinned);
+        let totals = &mut [&mut self.synced, &mut self.granted, &mut self.refunded];
+        let Some(levels) = own.retire(totals, &mut context.deferred) else { return false };
         if self.synced > self.readable_until {
             // There was no call for so long that no packed level can be read.
             self.sweep(context);
@@ -116,12 +96,17 @@ impl<K> Shard<K> {
 }
 
 impl Own {
-    /// Turns a live entry into its levels, and returns its core.
-    fn retire(&mut self, levels: Levels) -> Option<Arc<Core>> {
-        match std::mem::replace(&mut self.state, OwnState::Levels(Box::new(levels))) {
-            OwnState::Live(live) => Some(live),
-            OwnState::Levels(_) => None,
+    /// Turns a live entry that is not needed any more into levels, and returns them. `totals`: the time of the shard, which
+    /// the live entry may have passed, and the tokens granted and refunded there.
+    fn retire<K>(&mut self, totals: &mut [&mut u64; 3], deferred: &mut DeferredDrops<K>) -> Option<Levels> {
+        let Idle { levels, granted, refunded } = live::look_at_idle(self.live()?, &self.rates, *totals[0])?;
+        *totals[0] = levels.at.max(*totals[0]);
+        *totals[1] = totals[1].wrapping_add(granted);
+        *totals[2] = totals[2].wrapping_add(refunded);
+        if let OwnState::Live(live) = std::mem::replace(&mut self.state, OwnState::Levels(Box::new(levels))) {
+            deferred.live_entries.push(live);
         }
+        Some(levels)
     }
 }
 

@@ -149,13 +149,9 @@ impl<K: Clone + Eq> Shard<K> {
         act: impl FnOnce(&Rates, &mut Levels) -> R,
         confirm: impl FnOnce(&R) -> bool,
     ) -> Result<(R, bool), Stop> {
-        let now = self.advance_to(request.now, context);
+        self.advance_to(request.now, context);
         let gate = self.gate(context);
-        let index = self.index(request);
-        let (rates, before) = match index {
-            Some(index) => self.levels_of(index).map_err(Stop::Live)?,
-            None => self.full(request, now)?,
-        };
+        let (index, rates, before) = self.look_up(request)?;
         let mut levels = before.paused_until(gate);
         let result = act(rates, &mut levels);
         levels.gate = before.gate;

@@ -1,6 +1,6 @@
 //! Reading a shard: all its keys, and the quotas and the live entry of one.
 
-use super::{EntryRequest, Kind, Levels, Own, Rates, Shard, ShardContext, SlotRef, Stop};
+use super::{EntryRequest, Levels, Own, Rates, Shard, ShardContext, SlotRef, Stop};
 use crate::core::Core;
 use crate::keyed::{Hashed, ToKey};
 use std::sync::Arc;
@@ -51,12 +51,6 @@ impl<K: Clone + Eq> Shard<K> {
         self.slots.piece(from, PIECE).map(listed).collect()
     }
 
-    /// The common rates; `None` if `quota_by` chooses the quotas of each key.
-    pub(in crate::keyed) fn common_rates(&mut self, context: &mut ShardContext<'_, K>) -> Option<Arc<Rates>> {
-        self.catch_up(context);
-        Some(Arc::clone(&self.rates)).filter(|_| self.rates.kind != Kind::QuotaBy)
-    }
-
     /// The quotas of the key: those that it has, or would have if it came now.
     pub(in crate::keyed) fn rates_of(
         &mut self,
@@ -67,7 +61,7 @@ impl<K: Clone + Eq> Shard<K> {
         let rates = match self.index(request).map(|index| self.slots.at(index)) {
             Some(SlotRef::Own(own)) => &own.rates,
             Some(SlotRef::Packed(_)) => &self.rates,
-            None => self.full(request, 0)?.0,
+            None => self.rates_of_new(request)?,
         };
         Ok(Arc::clone(rates))
     }
