@@ -58,7 +58,7 @@ mod features {
         fn names_strings<Q: ToKey<String> + ?Sized>() {}
         names_strings::<str>();
         // The types for which the others are names.
-        let _: fn(KeyedGrant<'_, String>) -> GrantOfKey<_, ()> = |grant| grant;
+        let _: fn(KeyedGrant<'static, String>) -> GrantOfKey<_, ()> = |grant| grant;
         let _: fn(KeyedConsumeOwned<String>) -> KeyedClaim<_, String, String> = |claim| claim;
         limits_keys::<KeyedLimiter<String>>();
         limits_keys::<DistributedKeyedLimiter<String>>();

@@ -27,7 +27,7 @@ fn what_a_pair_has_left_is_the_smaller_of_both() {
         let mut levels = rates.full(0);
         let packed = rates.pack(&levels).unwrap();
         let (next, left) = rates.take_from_packed(packed, cost, 0).unwrap();
-        assert_eq!(Some(left.tokens()), rates.take(&mut levels, cost));
+        assert_eq!(Some(left.tokens()), rates.take(&mut levels, cost).map(Left::tokens));
         assert_eq!(rates.unpack(next, 0), levels);
     }
 }

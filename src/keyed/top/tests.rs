@@ -97,7 +97,7 @@ fn a_constant_rate_counts_as_one_window_and_fades_once_it_ends() {
     let window = Duration::from_secs(80);
     let mut ranks = Ranks::new(window, 1, 0);
     let read = |ranks: &mut Ranks<u64>, now: u64| {
-        let mut top = KeyedTop::default();
+        let mut top = KeyedTop { granted: Vec::new(), refused: Vec::new(), waited: Vec::new() };
         ranks.add_to(&mut top, now * 1_000_000_000);
         top.granted.first().map_or(0, |top| top.count)
     };
