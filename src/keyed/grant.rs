@@ -3,6 +3,7 @@
 use super::map::{Map, Taken};
 use super::map_ref::MapRef;
 use super::rate::Left;
+use super::shard::Stop;
 use super::{Hashed, ToKey};
 use crate::core::Core;
 use crate::core::classes::ROOT;
@@ -148,14 +149,19 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         let on_live = |live: &Core| live.resettle_in(ROOT, cost, actual, word, 0);
         let settled = self.act(key, true, on_live, |shard, request, context| {
             let settled = shard.at_levels(request, context, |rates, levels| {
+                if rates.sliding.is_some() {
+                    return None;
+                }
                 if actual < cost {
                     rates.refund(levels, cost - actual, Verdict::instant(word));
-                    return actual;
+                    return Some(actual);
                 }
                 let more = (actual - cost).min(MAX_COST).min(rates.space(levels));
                 rates.charge(levels, more);
-                cost + more
+                Some(cost + more)
             })?;
+            // Only a live entry counts windows.
+            let Some(settled) = settled else { return Err(Stop::Live(shard.live(request, context)?)) };
             if settled < cost {
                 shard.refunded = shard.refunded.wrapping_add(cost - settled);
             } else {

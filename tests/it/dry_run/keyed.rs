@@ -205,3 +205,16 @@ fn what_is_charged_after_the_dry_run_is_not_free_for_a_call_that_would_have_been
     refused[1].settle(&1, 9);
     assert_eq!((keyed.available(&1), refused[1].cost()), (4, 9));
 }
+
+#[test]
+fn a_debt_leaves_the_window_of_a_sliding_quota_at_once() {
+    let clock = ManualClock::new();
+    let keyed = keys(&clock, Quota::new(4, MILLI).sliding()).dry_run().build().unwrap();
+    let mut grant = keyed.try_acquire(&1, 4).unwrap();
+    tick_after(&clock, &keyed, MILLI);
+    assert_eq!(keyed.snapshot().keys, 0);
+    grant.settle(&1, 7);
+    assert_eq!(keyed.available(&1), 1);
+    tick_after(&clock, &keyed, MILLI);
+    assert_eq!((keyed.available(&1), keyed.snapshot().keys), (4, 0));
+}
