@@ -26,18 +26,22 @@ impl SharedBucket {
     /// Nodes are in the order of their numbers, so that equal buckets have equal records. The numbers are those of the
     /// hash that `tollgate-redis` keeps.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bucket = self.clone();
-        let mut text = format!("{FORMAT}\n{}\n{}", self.terms, joined(&bucket.numbers().map(|number| *number)));
+        let Self { level, stamp, part, swept, epoch, busy, was, clock, placed, fill, .. } = *self;
+        let Self { last_until, ends, last, credit, void, .. } = *self;
+        let numbers =
+            [level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last_until, ends, last, credit, void];
+        let mut text = format!("{FORMAT}\n{}\n{}", self.terms, joined(&numbers));
         self.returned.iter().for_each(|Returned { from, to }| text += &format!(" {from} {to}"));
         text += "\n";
         let of = |&Class { number, parent, weight, lead, seen }: &Class| joined(&[number, parent, weight, lead, seen]);
         text += &self.classes.iter().map(of).collect::<Vec<_>>().join(" ");
         text += "\n";
-        let mut nodes: Vec<(u128, Node)> = bucket.nodes.into_iter().collect();
-        nodes.sort_unstable_by_key(|(id, _)| *id);
-        for (id, mut node) in nodes {
-            text += &format!("{id:032x} {} ", node.number);
-            text += &joined(&node.numbers().map(|number| *number));
+        let mut nodes: Vec<(&u128, &Node)> = self.nodes.iter().collect();
+        nodes.sort_unstable_by_key(|(id, _)| **id);
+        for (id, node) in nodes {
+            let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, .. } = *node;
+            let numbers = [allowance, until, epoch, granted, promised, queued_before, part, at, node.last, node.grace];
+            text += &format!("{id:032x} {number} {}", joined(&numbers));
             for Place { class, first, since, expected } in &node.places {
                 text += &format!(" {class} {first} {since} {expected}");
             }
@@ -60,32 +64,20 @@ impl SharedBucket {
     }
 }
 
-impl SharedBucket {
-    /// The numbers of the third line.
-    fn numbers(&mut self) -> [&mut i64; 15] {
-        let Self { level, stamp, part, swept, epoch, busy, was, clock, placed, fill, .. } = self;
-        let Self { last_until, ends, last, credit, void, .. } = self;
-        [level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last_until, ends, last, credit, void]
-    }
-}
-
-impl Node {
-    /// The numbers of a node behind that of its last request.
-    fn numbers(&mut self) -> [&mut i64; 10] {
-        let Self { allowance, until, epoch, granted, promised, queued_before, part, at, last, grace, .. } = self;
-        [allowance, until, epoch, granted, promised, queued_before, part, at, last, grace]
-    }
-}
-
 fn read(record: &[u8]) -> Option<SharedBucket> {
     let mut lines = std::str::from_utf8(record).ok()?.strip_suffix('\n')?.split('\n');
     if lines.next()? != FORMAT {
         return None;
     }
     let terms = QuotaTerms::from_text(lines.next()?)?;
+    let line = lines.next()?;
+    let end = line.match_indices(' ').nth(14).map_or(line.len(), |(end, _)| end);
     let mut bucket = SharedBucket { terms, ..SharedBucket::new(terms, 0) };
-    let rest = fill(bucket.numbers(), lines.next()?)?;
-    bucket.returned = groups(rest)?.into_iter().map(|[from, to]| Returned { from, to }).collect();
+    let all: [i64; 15] = numbers(&line[..end])?;
+    [bucket.level, bucket.stamp, bucket.part, bucket.swept, bucket.epoch, bucket.busy, bucket.was, ..] = all;
+    [.., bucket.clock, bucket.placed, bucket.fill, bucket.last_until, bucket.ends, _, _, _] = all;
+    [.., bucket.last, bucket.credit, bucket.void] = all;
+    bucket.returned = groups(&line[end..])?.into_iter().map(|[from, to]| Returned { from, to }).collect();
     let line = lines.next()?;
     let line = if line.is_empty() { String::new() } else { format!(" {line}") };
     let of = |[number, parent, weight, lead, seen]: [i64; 5]| Class { number, parent, weight, lead, seen };
@@ -98,12 +90,14 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     for line in lines {
         let (id, rest) = line.split_at_checked(32)?;
         let (number, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
-        let mut node = Node { number: number.parse().ok()?, ..Node::default() };
-        let rest = fill(node.numbers(), rest)?;
+        let end = rest.match_indices(' ').nth(9).map_or(rest.len(), |(end, _)| end);
+        let [allowance, until, epoch, granted, promised, queued_before, part, at, last, grace] = numbers(&rest[..end])?;
         let of = |[class, first, since, expected]: [i64; 4]| Place { class, first, since, expected };
-        node.places = groups(rest)?.into_iter().map(of).collect();
-        let are_natural = node.places.iter().all(|place| place.class >= 0 && place.first >= 0);
-        let Node { allowance, granted, promised, queued_before, part, at, last, grace, .. } = node;
+        let places: Vec<Place> = groups(&rest[end..])?.into_iter().map(of).collect();
+        let number = number.parse().ok()?;
+        let are_natural = places.iter().all(|place| place.class >= 0 && place.first >= 0);
+        let node =
+            Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, last, grace, places };
         // After a change of the quota nothing is promised, and the progress may be that by the old one.
         if [allowance, granted, promised, queued_before, part, last, grace].iter().any(|count| *count < 0)
             || !are_natural
@@ -125,13 +119,6 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
         return None;
     }
     Some(bucket)
-}
-
-/// Reads as many numbers as there are, and returns the rest of the line.
-fn fill<'a, const N: usize>(into: [&mut i64; N], line: &'a str) -> Option<&'a str> {
-    let end = line.match_indices(' ').nth(N - 1).map_or(line.len(), |(end, _)| end);
-    into.into_iter().zip(numbers::<N>(&line[..end])?).for_each(|(into, number)| *into = number);
-    Some(&line[end..])
 }
 
 /// Writes numbers with single spaces between.
