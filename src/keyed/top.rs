@@ -15,6 +15,7 @@
 
 use super::{Hashed, ToKey};
 use std::cmp::Reverse;
+use std::mem;
 use std::time::Duration;
 
 /// The counters of all shards together, for each rank.
@@ -62,9 +63,14 @@ impl<K> SpaceSaving<K> {
     /// Moves the counter at `at` forward to where `count` belongs, and sets it.
     #[inline]
     fn raise(&mut self, at: usize, count: f64) {
-        self.counters[at].count = count;
+        let old = mem::replace(&mut self.counters[at].count, count);
         let to = self.counters[..at].partition_point(|counter| counter.count >= count);
-        self.counters[to..=at].rotate_right(1);
+        if self.counters[to].count == old {
+            // All counters between are equal, so that one exchange is enough.
+            self.counters.swap(at, to);
+        } else {
+            self.counters[to..=at].rotate_right(1);
+        }
     }
 }
 
