@@ -63,7 +63,7 @@ impl<M: MapRef, F> GrantOfKey<M, F> {
     /// of this call.
     pub fn remaining(&self) -> u64 {
         match &self.live {
-            Some(live) if Verdict::instant(self.left.word).is_some() => live.remaining(ROOT, self.left.word),
+            Some(live) if Verdict::instant(self.left.word()).is_some() => live.remaining(ROOT, self.left.word()),
             _ => self.left.tokens(),
         }
     }
@@ -71,13 +71,13 @@ impl<M: MapRef, F> GrantOfKey<M, F> {
     /// Returns how long the call would have waited if the limiter were not in dry run; see
     /// [`Grant::would_have_waited`](crate::Grant::would_have_waited).
     pub fn would_have_waited(&self) -> Option<Duration> {
-        Verdict::of_word(self.left.word)?.wait()
+        Verdict::of_word(self.left.word())?.wait()
     }
 
     /// Returns what would have refused the call if the limiter were not in dry run; see
     /// [`Grant::would_have_been_refused`](crate::Grant::would_have_been_refused).
     pub fn would_have_been_refused(&self) -> Option<Bound> {
-        Verdict::of_word(self.left.word)?.refused_by()
+        Verdict::of_word(self.left.word())?.refused_by()
     }
 
     /// Consumes the grant without releasing it: the caller then owes a [`release`](super::KeyedLimiter::release) of
@@ -128,9 +128,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         live: Option<&Core>,
     ) {
         *cost = match live {
-            Some(live) => live.resettle_in(ROOT, *cost, actual, left.word, 0),
+            Some(live) => live.resettle_in(ROOT, *cost, actual, left.word(), 0),
             None if actual == *cost => actual,
-            None => self.resettle(key, *cost, actual, left.word),
+            None => self.resettle(key, *cost, actual, left.word()),
         };
         if let Some(parent) = &self.template.parent {
             // The key is settled already, so the parent must be settled even if its clock panics.

@@ -66,52 +66,65 @@ pub(super) struct Level {
     pub(super) at: u64,
 }
 
-/// What a grant left. The division into whole tokens is made only when a caller asks for it, outside of all locks.
+/// What a grant left: a level, or the verdict of a dry run. The division into whole tokens is made only when a caller
+/// asks for it, outside of all locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// The units that remain.
+    /// The units that remain, or the word of a grant.
     units: u64,
-    /// The units in a token.
+    /// The units in a token, or [`WORD`], or 1 more than that and the instant of the grant.
     unit: NonZeroU64,
-    /// The word of a grant with a verdict of a dry run, or with the instant of the grant; else 0.
-    pub(super) word: u64,
 }
+
+/// No level that is packed has so many units in a token.
+const WORD: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 63) - 1);
 
 impl Left {
     pub(super) fn whole(tokens: u64) -> Self {
-        Self { units: tokens, unit: NonZeroU64::MIN, word: 0 }
+        Self { units: tokens, unit: NonZeroU64::MIN }
     }
 
     /// What a grant of a core left.
     pub(super) fn of_permit(permit: &Permit<Arc<Core>>) -> Self {
-        let word = permit.word();
-        let is_special = Verdict::of_word(word).is_some() || Verdict::instant(word).is_some();
-        Self { word: if is_special { word } else { 0 }, ..Self::whole(permit.remaining()) }
+        let (word, instant) = (permit.word(), Verdict::instant(permit.word()));
+        let left = match Verdict::of_word(word) {
+            Some(_) if instant.is_none() => Self { units: word, unit: WORD },
+            Some(_) => Self::whole(permit.remaining()).in_dry_run(),
+            None => Self::whole(permit.remaining()),
+        };
+        instant.map_or(left, |instant| left.at(instant))
     }
 
     /// Adds the instant of the grant.
     pub(super) fn at(self, instant: u64) -> Self {
-        Self { word: Verdict::with_instant(self.word, instant), ..self }
+        let units = if self.unit < WORD { self.tokens() } else { self.units };
+        Self { units, unit: WORD.saturating_add(instant.saturating_add(1)) }
     }
 
     /// What a grant at once of a limiter in dry run left.
     pub(super) fn in_dry_run(self) -> Self {
-        if Verdict::of_word(self.word).is_some() {
+        if Verdict::of_word(self.word()).is_some() {
             return self;
         }
-        let at_once = Self { word: Verdict::AtOnce { remaining: self.tokens() }.to_word(), ..self };
-        Verdict::instant(self.word).map_or(at_once, |instant| at_once.at(instant))
+        Self { units: Verdict::AtOnce { remaining: self.tokens() }.to_word(), unit: self.unit.max(WORD) }
+    }
+
+    /// The word of a verdict or with the instant of the grant; 0 if there is neither.
+    pub(super) fn word(self) -> u64 {
+        let word = if self.unit < WORD { 0 } else { self.units };
+        let instant = self.unit.get().checked_sub(WORD.get() + 1);
+        instant.map_or(word, |instant| Verdict::with_instant(word, instant))
     }
 
     pub(super) fn tokens(self) -> u64 {
-        self.units / self.unit
+        if self.unit < WORD { self.units / self.unit } else { Verdict::remaining(self.units) }
     }
 
-    /// What is left after another grant of `cost` tokens; `None` if there are fewer, or if each grant has a word.
+    /// What is left after another grant of `cost` tokens; `None` if there are fewer.
     #[inline]
     pub(super) fn minus(self, cost: u64) -> Option<Self> {
         let units = self.units.checked_sub(cost.checked_mul(self.unit.get())?)?;
-        (self.word == 0).then_some(Self { units, ..self })
+        Some(Self { units, ..self })
     }
 
     /// The smaller number of tokens, found without a division.
@@ -263,7 +276,7 @@ impl Rate {
 
     /// What a grant left, if that is a level that can be packed.
     pub(super) fn left(&self, units: i128) -> Left {
-        Left { units: units as u64, unit: self.unit, word: 0 }
+        Left { units: units as u64, unit: self.unit }
     }
 
     /// Whether `packed` is a full bucket when this was [minted](Self::minted); else its units.
@@ -292,7 +305,7 @@ impl Rate {
             return None;
         }
         let packed = NonZeroU64::MIN | minted.wrapping_sub((left as u64) << 1);
-        Some((packed, Left { units: left as u64, unit: self.unit, word: 0 }))
+        Some((packed, Left { units: left as u64, unit: self.unit }))
     }
 
     /// [Takes](Self::take_from_packed) from the only quota of a key, if it has a calendar.

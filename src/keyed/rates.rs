@@ -296,7 +296,7 @@ impl Rates {
         let (first, left) = self.first().take_from_packed(packed.first, cost, now)?;
         let Some(word) = NonZeroU64::new(packed.second) else { return Some((Packed { first, second: 0 }, left)) };
         let (second, other) = self.rates.get(1)?.take_from_packed(word, cost, now)?;
-        if left.word != 0 || other.word != 0 {
+        if left.word() != 0 || other.word() != 0 {
             // The grant has one instant for both quotas, which `left` adds.
             return None;
         }
