@@ -301,6 +301,8 @@ error_enum! {
     }
 }
 
+impl std::error::Error for StoreError {}
+
 impl StoreError {
     /// The longest name of a store, in bytes: each request carries the name, and servers hold up all others while they
     /// read a long one. A store with a longer name is [`Misnamed`](Self::Misnamed).

@@ -130,6 +130,8 @@ error_enum! {
     }
 }
 
+impl std::error::Error for ConsumeError {}
+
 impl ConsumeError {
     /// Translates a refusal of a parent into the refusal that its child returns.
     pub(crate) fn as_parent(self) -> Self {
@@ -207,6 +209,8 @@ error_enum! {
         },
     }
 }
+
+impl std::error::Error for TryAcquireError {}
 
 /// The store of a distributed quota has another quota than the limiter, and both have the same version, so neither is
 /// newer. The message names both. Feature `distributed`.
@@ -363,6 +367,8 @@ error_enum! {
     }
 }
 
+impl std::error::Error for Refused {}
+
 impl Refused {
     /// Returns after how long the same call can be granted, if no other caller arrives meanwhile; `None` if the time is
     /// unknown, or if it can never be granted.
@@ -454,3 +460,5 @@ error_enum! {
         NotCapped,
     }
 }
+
+impl std::error::Error for ReleaseError {}

@@ -70,6 +70,15 @@ error_enum! {
     }
 }
 
+impl std::error::Error for AdaptiveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::BadQuota { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl From<ParseQuotaError> for AdaptiveError {
     fn from(error: ParseQuotaError) -> Self {
         Self::Parse(error)

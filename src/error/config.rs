@@ -428,6 +428,8 @@ error_enum! {
     }
 }
 
+impl std::error::Error for ConfigError {}
+
 #[cfg(feature = "state")]
 impl From<StateError> for ConfigError {
     fn from(error: StateError) -> Self {

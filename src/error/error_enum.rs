@@ -1,7 +1,7 @@
 //! Error enums with a message for each variant, without a procedural macro: see docs/decisions.md.
 
-/// Defines an enum, its `Display` and its `Error`. The message of a variant is written as for `format!`, and sees the
-/// fields of the variant as references; `{0}` is the only field of a tuple variant.
+/// Defines an enum and its `Display`. The message of a variant is written as for `format!`. It can name the fields of the
+/// variant, which are references; `{0}` is the only field of a tuple variant.
 macro_rules! error_enum {
     ($(#[$of_enum:meta])* pub enum $name:ident {
         $(
@@ -21,7 +21,7 @@ macro_rules! error_enum {
         }
 
         impl std::fmt::Display for $name {
-            #[allow(unused_variables)]
+            #[allow(unused_variables, reason = "a message need not name all fields")]
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self {
                     $(
@@ -33,12 +33,11 @@ macro_rules! error_enum {
                 }
             }
         }
-
-        impl std::error::Error for $name {}
     };
 }
 
-/// The first name: for the parts of [`error_enum`] that are there if a variant has an unnamed field.
+/// Expands to `$name`. A part of [`error_enum`] for tuple variants has to mention `$type`: a macro repeats a part once for
+/// each match of a variable in it.
 macro_rules! first {
     ($name:ident of $type:ty) => {
         $name

@@ -47,3 +47,5 @@ error_enum! {
         Distributed,
     }
 }
+
+impl std::error::Error for StateError {}

@@ -40,6 +40,7 @@ fn bounds_that_make_no_sense_are_typed_errors() {
     let zero =
         AdaptiveError::BadQuota { which: "slowest", error: ConfigError::ZeroAmount { quota: 0, quota_name: None } };
     assert_eq!(error("0/s", "4/s"), zero);
+    assert!(std::error::Error::source(&zero).is_some_and(|source| source.is::<ConfigError>()));
     assert!(matches!(error("1/0s", "4/s"), AdaptiveError::BadQuota { .. }));
     assert_eq!(error("5/s", "4/s").to_string(), "the slowest rate `5/s` is above the fastest `4/s`: swap them");
 }
