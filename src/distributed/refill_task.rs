@@ -23,7 +23,8 @@ pub(crate) struct RefillHandle {
     /// A request under way. The next refill task repeats it under its number; otherwise the store would seem to have
     /// lost its state of this node.
     unanswered: Option<LeaseRequest>,
-    /// An answer that the limiter has not taken yet. If its clock panics, the next refill task passes it on.
+    /// An answer that the limiter cannot take yet, because its clock panics. If the runtime ends, the next refill task passes
+    /// it on.
     untaken: Option<Answered>,
     place: Option<Arc<Place>>,
     /// The refill task before this one has panicked, as the store did that it asked.
@@ -49,7 +50,6 @@ impl RefillHandle {
         let mut unseen = LeaseGrant::default();
         while self.untaken.is_some() || self.ask().await {
             unseen = self.pass_on().await;
-            (self.unanswered, self.untaken) = (None, None);
         }
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
@@ -75,9 +75,7 @@ impl RefillHandle {
             }
             let Some(ask) = self.unanswered.clone() else { return false };
             self.untaken = self.persist(ask).await;
-            if self.untaken.is_none() {
-                self.unanswered = None;
-            }
+            self.unanswered = None;
         }
         true
     }
@@ -85,8 +83,9 @@ impl RefillHandle {
     /// Passes the answer to the limiter, as soon as its clock can be read. Returns what the limiter did not get
     /// because it is gone.
     async fn pass_on(&mut self) -> LeaseGrant {
-        loop {
-            let Some((ask, answer, sent)) = &self.untaken else { return LeaseGrant::default() };
+        // Taken out before it is passed on: if the store's code panics afterwards, the next task does not pass it on again.
+        while let Some(answered) = self.untaken.take() {
+            let (ask, answer, sent) = &answered;
             let received = match self.core.upgrade() {
                 Some(core) => core.receive(ask, answer, *sent),
                 // The store may have filled up since a repeated answer was made.
@@ -98,10 +97,12 @@ impl RefillHandle {
                 if let Some(excess) = lost {
                     self.store.tally().note_loss(&*self.store, excess);
                 }
-                return LeaseGrant::default();
+                break;
             }
+            self.untaken = Some(answered);
             sleep(RETRY).await;
         }
+        LeaseGrant::default()
     }
 
     /// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.

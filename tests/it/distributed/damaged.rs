@@ -8,6 +8,8 @@ use tollgate::distributed::{ClassGrant, LeaseGrant, LeaseRequest, ReplyKind, Sto
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Panic,
+    /// The next read of the counters panics, once the request is answered.
+    Counters,
     /// This number of the answer, in the order of the script, is another one.
     Number(usize, u64),
 }
@@ -18,12 +20,13 @@ struct Damaged {
     store: MemoryStore,
     damage: Damage,
     left: Arc<AtomicU64>,
+    counters_panic: Arc<AtomicBool>,
 }
 
 impl Damaged {
     fn new(damage: Damage, requests: u64) -> Self {
         let store = store_at(millis(1));
-        Self { store, damage, left: Arc::new(AtomicU64::new(requests)) }
+        Self { store, damage, left: Arc::new(AtomicU64::new(requests)), counters_panic: Arc::default() }
     }
 
     fn is_damaged(&self) -> bool {
@@ -41,6 +44,7 @@ impl Store for Damaged {
                     // Not `panic!`: the panic is intended, and its message would only clutter the output.
                     std::panic::resume_unwind(Box::new("a store that fails"));
                 }
+                Damage::Counters if self.is_damaged() => self.counters_panic.store(true, Relaxed),
                 Damage::Number(at, number) if at < 13 + 4 * classes && self.is_damaged() => {
                     let LeaseGrant { before, age, now, promised, queued_before, phase, .. } = answer;
                     let LeaseGrant { wait, part, allowance, nodes, remaining, last, clock, .. } = answer;
@@ -58,6 +62,9 @@ impl Store for Damaged {
     }
 
     fn tally(&self) -> &StoreCounters {
+        if self.counters_panic.swap(false, Relaxed) {
+            std::panic::resume_unwind(Box::new("counters that fail"));
+        }
         self.store.tally()
     }
 }
@@ -79,6 +86,25 @@ async fn a_store_that_panics_is_asked_again_after_a_pause() {
     let limiter = Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(store).build().unwrap();
     let took = consume_ten(&limiter, "a store that panics").await;
     assert!(took >= millis(3 * 500), "three pauses, but {took:?}");
+}
+
+/// The limiter has the tokens already when the loss of the store's state is counted. The next refill task must not pass the
+/// same answer on again.
+#[tokio::test(start_paused = true)]
+async fn an_answer_counts_once_if_the_counters_panic_after_it() {
+    let damaged = Damaged::new(Damage::Counters, 0);
+    let builder = Limiter::builder().quota(Quota::per_hour(10)).distributed(damaged.clone());
+    let limiter = builder.build().unwrap();
+    for is_new in [false, true] {
+        damaged.store.forget();
+        damaged.left.store(u64::from(is_new), Relaxed);
+        let mut granted = 0;
+        while timeout(millis(60_000), limiter.wait(1)).await.is_ok() {
+            granted += 1;
+        }
+        assert_eq!(granted, 10);
+    }
+    assert_eq!(damaged.left.load(Relaxed), 0);
 }
 
 #[tokio::test(start_paused = true)]
