@@ -176,7 +176,7 @@
 //! | [`Adaptive`] | learn a rate |
 //! | `KeyedLimiter`, `KeyedBuilder`, `Quotas`, `ToKey` | limit each key; have several quotas per key; look keys up in a borrowed form |
 //! | `KeyedConsume`, `KeyedConsumeOwned`, `KeyedGrant`, `OwnedKeyedGrant` | do with a key what the types without `Keyed` do |
-//! | `KeyedClaim`, `GrantOfKey` | be the one future and the one grant for which these four are names |
+//! | `KeyedClaim`, `GrantOfKey` | name the types behind those four aliases |
 //! | `KeyedSnapshot`, `KeyedEntry`, `KeyedTop`, `TopKey` | report all keys, one, and the largest |
 //! | `DistributedKeyedLimiter`, `DistributedKeyedBuilder`, `DistributedKeyedConsume`, `DistributedKeyedGrant`, `DistributedKeyedSnapshot` | limit each key over many machines |
 //! | `AsKeyedLimiter` | write code for keyed limiters of both kinds |

@@ -30,7 +30,7 @@ pin_project! {
     /// The same as [`Consume`](crate::Consume).
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct AdaptiveConsume<T: Target = Limiter> {
-        // `Some`, but while [`within`](Self::within) replaces it.
+        // `None` only while `within` replaces it.
         #[pin]
         claim: Option<T::Claim>,
         // `None` once the future has returned its result.

@@ -26,7 +26,7 @@ pub(crate) enum Time {
 pub(crate) struct Chosen {
     clock: Arc<dyn Clock>,
     is_manual: bool,
-    /// It is quanta's, so reading it runs no user code.
+    /// The clock is quanta's, so reading it runs no user code.
     #[cfg_attr(not(feature = "keyed"), expect(dead_code, reason = "only keyed limiters read the time under a lock"))]
     is_quanta: bool,
     /// Two clocks are the same if this number is equal, as it is for clones of a manual clock and for clones of a

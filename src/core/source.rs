@@ -85,8 +85,8 @@ pub(crate) trait Source: Debug + Send {
     /// A call for `cost` tokens at once is denied, although no promised token would help.
     fn miss(&mut self, cost: u64);
 
-    /// Has the task look when the lock is released: tokens that came long ago are lost, as others may have got them since, or
-    /// it sleeps until the end of a pause that has just ended early.
+    /// Wakes the task when the lock is released: tokens that came long ago are lost, because other nodes may have got them
+    /// since, or the task sleeps until the end of a pause that has just ended early.
     fn call_task(&mut self);
 
     /// The reason why a claim fails for which no tokens are promised; `None` if it waits.

@@ -54,7 +54,8 @@ impl Circuit {
 /// 2. reports the result: [`note_answer`](Self::note_answer), [`note_reply`](Self::note_reply) or
 ///    [`note_timeout`](Self::note_timeout);
 /// 3. if the server cannot be reached, calls [`open`](Self::open) and starts a [`repair`](Self::repair);
-/// 4. returns [`backoff`](Self::backoff) from [`Store::backoff`](super::Store::backoff), and the state of the breaker from [`Store::circuits`](super::Store::circuits).
+/// 4. returns [`backoff`](Self::backoff) from [`Store::backoff`](super::Store::backoff), and the state of the breaker from
+///    [`Store::circuits`](super::Store::circuits).
 ///
 /// At most 256 requests are under way at once, and failed requests are repeated at most 1,000 times a second, over all
 /// stores of the server.
@@ -271,8 +272,8 @@ impl Breaker {
         Some(repair.0)
     }
 
-    /// Acts for the repair task with this number, with the time of its last sign of life. Returns false, and does nothing, if
-    /// another repair task has taken over: its trials are later ones.
+    /// Calls `act` with the time of the last sign of life of the repair task with this number. Returns false, without calling
+    /// it, if another repair task has taken over: its trials are later ones.
     fn act_for(&self, number: u64, act: impl FnOnce(&mut Option<Instant>)) -> bool {
         let mut repair = self.last_repair();
         let is_mine = repair.0 == number;

@@ -15,7 +15,7 @@ pub struct StoreCounters(Mutex<Counters>);
 
 #[derive(Debug, Default)]
 struct Counters {
-    /// What snapshots say, but for what depends on when they are made: ages, the next token, and whether there is an outage.
+    /// All figures but those that depend on when a snapshot is made: ages, the next token, and whether there is an outage.
     seen: StoreSnapshot,
     answered_at: Option<Instant>,
     /// From when on the store has a token that is not promised.

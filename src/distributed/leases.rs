@@ -87,9 +87,8 @@ pub(crate) struct Lease {
     pub(super) goes_on: bool,
 }
 
-/// How fast tokens come: `amount` in each period, evenly or at its end. Times are in nanoseconds at a node, and in
-/// microseconds in a bucket. `part` has elapsed of the first period,
-/// or of the first token.
+/// How fast tokens come: `amount` in each period, evenly or at its end. `part` has elapsed of the first period, or of the
+/// first token. Times are nanoseconds at a node, and microseconds in a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(super) amount: u64,

@@ -196,8 +196,8 @@ impl State {
         requests
     }
 
-    /// Whole claims of a class, up to its part, for which it has not been given tokens: `covered` of them. Others request so many
-    /// tokens `before` them.
+    /// Whole claims of a class, up to its `part`, beyond the `covered` tokens that it has been given. Other classes request
+    /// `before` tokens.
     fn request_claims(
         &self,
         quota: usize,

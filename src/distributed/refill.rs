@@ -29,8 +29,8 @@ impl Core {
         plan
     }
 
-    /// Returns the request to make in place of one that was never sent. `None` if nothing is needed any more: then no request
-    /// is under way, if the task `may_rest`.
+    /// Returns the request to make in place of one that was never sent. `None` if nothing is needed any more: a task that
+    /// `may_rest` then sends no request.
     pub(crate) fn plan_anew(&self, may_rest: bool) -> Option<LeaseRequest> {
         self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
             Some(Plan::Request(ask)) => Some(ask),

@@ -167,8 +167,7 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
         Ok(GrantOfKey::new(map, key.kept(), *hash, cost, Taken { left, live: None }))
     }
 
-    /// The rest of a poll. If `is_tried`, the fast path was tried, and found no tokens but this live
-    /// entry, if there is one.
+    /// The rest of a poll. If `is_tried`, the fast path was tried and took no tokens, but may have found the key's `live` entry.
     #[inline(never)]
     fn pay(
         mut self: Pin<&mut Self>,
@@ -194,7 +193,7 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
         answer
     }
 
-    /// All of a poll but the fast path, which found no tokens but this live entry, if there is one.
+    /// All of a poll but the fast path, which took no tokens, but may have found the key's `live` entry.
     fn poll_wait(mut self: Pin<&mut Self>, cx: &mut Context<'_>, live: Option<Arc<Core>>) -> Poll<Answer<M, F, Q>> {
         let mut this = self.as_mut().project();
         let (map, key) = this.held.as_ref().expect("a keyed claim was polled after it had completed");

@@ -2,7 +2,7 @@
 //!
 //! Every call takes the same steps:
 //!
-//! 1. Hash the key and read the time. (The fast path reads a clock that runs no user code under the lock.)
+//! 1. Hash the key and read the time. (If reading it runs no user code, the fast path reads it under the lock.)
 //! 2. Lock the key's shard and act on the key's levels.
 //! 3. If the key has a [live entry](super::live), release the shard's lock and act on the live entry.
 //! 4. If the shard needs the quota of a new key, or space for it, release the lock, get that, and start again at step

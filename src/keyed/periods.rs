@@ -53,8 +53,8 @@ impl Calendars {
         Self { time, known: Mutex::new(Vec::new()) }
     }
 
-    /// The periods of a quota, if it has a calendar. If nobody has asked for them yet, they continue from a saved state, in which the period that
-    /// begins at `next` on the wall clock was the next one.
+    /// The periods of a quota, if it has a calendar. Periods that are new to the map continue from a saved state if there is
+    /// one: there the next period was that which begins at `next` on the wall clock.
     pub(super) fn periods(&self, quota: &Quota, next: Option<u64>) -> Option<Arc<Periods>> {
         let mut calendar = CalendarTime::new(quota.calendar()?, quota);
         let mut known = self.known.lock();

@@ -55,8 +55,8 @@ pub(crate) struct NextStep {
     pub(crate) at: u64,
     /// What it serves next.
     pub(crate) pick: Option<Pick>,
-    /// Whether a claim is granted with it.
-    pub(crate) completes: bool,
+    /// Whether that is the last installment of a claim.
+    pub(crate) is_last: bool,
     /// Whether it serves that then. If not, a floor falls due or a ceiling lets a class go: it picks again.
     pub(crate) serves: bool,
 }
@@ -249,13 +249,13 @@ impl Scheduler {
         steps::count();
         self.tree.refresh_due(supply.synced());
         let pick = self.pick();
-        let completes = pick.is_some_and(|pick| self.is_last_installment(pick));
+        let is_last = pick.is_some_and(|pick| self.is_last_installment(pick));
         let again = self.tree.next_recheck();
-        let fits =
-            |pick: Pick| !completes || supply.ceiling().is_none() || self.fits(supply, base, self.cost(pick.leaf));
+        // Without a cap the cost is not looked up.
+        let fits = |pick: Pick| !is_last || supply.ceiling().is_none() || self.fits(supply, base, self.cost(pick.leaf));
         let scheduled = |pick: Pick| supply.scheduled(base.wrapping_add(pick.tokens));
         let at = pick.filter(|pick| fits(*pick)).and_then(scheduled).unwrap_or(u64::MAX);
-        NextStep { at: at.min(again), pick, completes, serves: at < again }
+        NextStep { at: at.min(again), pick, is_last, serves: at < again }
     }
 
     /// Whether the in-flight cap has space for a grant of `cost` tokens.

@@ -31,14 +31,14 @@ use crate::core::classes::{ClassId, Classes, Pick};
 use crate::core::joint::Front;
 use crate::core::rovers::Rovers;
 
-/// The class of the claim that is served with `pick`, and what is complete then: if it `completes` a claim, of which kind
-/// that is.
+/// The class of the claim that is served with `pick`, and what is complete then. `is_last`: `pick` is the last installment of
+/// the claim.
 #[inline(always)]
-pub(super) fn in_service(classes: &Classes, pick: Pick, completes: bool) -> (ClassId, Completes) {
+pub(super) fn in_service(classes: &Classes, pick: Pick, is_last: bool) -> (ClassId, Completes) {
     let owner = classes.owner(pick.leaf);
     classes.read_ahead(owner);
     let entry = classes.entry(owner);
-    let completes = if !completes {
+    let completes = if !is_last {
         Completes::Nothing
     } else if entry.offers_joint {
         Completes::Turn

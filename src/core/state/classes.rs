@@ -117,10 +117,10 @@ impl State {
     pub(super) fn next_in_classes(&mut self, rovers: &Rovers) -> InService {
         let Some(classes) = classes_in(&mut self.rare) else { return InService::NOTHING };
         let base = base(&self.queue, classes, rovers);
-        let NextStep { at, pick, completes, serves } = classes.scheduler.next_step(&self.supply, base);
+        let NextStep { at, pick, is_last, serves } = classes.scheduler.next_step(&self.supply, base);
         let at = Some(at).filter(|at| *at < u64::MAX);
         let Some(pick) = pick else { return InService { at, completes: Completes::Recheck, ..InService::NOTHING } };
-        let (owner, completes) = in_service(classes, pick, completes);
+        let (owner, completes) = in_service(classes, pick, is_last);
         let completes = if serves || completes == Completes::Turn { completes } else { Completes::Recheck };
         InService { at, ticket: Some(base.wrapping_add(pick.tokens)), owner, pick: Some(pick), completes }
     }

@@ -34,7 +34,8 @@ impl State {
         rare.dry_run.as_deref_mut().map(|dry_run| (dry_run, now))
     }
 
-    /// Charges more tokens for a grant with the verdict in `word`; outside of the simulation if that took none for it.
+    /// Charges more tokens for a grant with the verdict in `word`. A simulation that refused the grant has taken no tokens for
+    /// it, and takes none now.
     pub(crate) fn charge_more(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, word: u64) -> u64 {
         if !Verdict::is_refused(word) {
             return self.charge(rovers, class, tokens);

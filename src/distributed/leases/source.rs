@@ -27,11 +27,11 @@ impl Source for Leases {
         Box::new(self.clone())
     }
 
-    /// Mints the tokens that came by `now` and returns their number. The limit is `space`. If
-    /// the front claim was promised all it `lacks` in one piece, the limit is at least `lacks`. (Tokens that the claim
-    /// saves up in several pieces would come on top of the tokens that other nodes save up between them.) Tokens that
-    /// came before `now` and find no space are lost. Tokens that come in this very nanosecond wait until the next
-    /// one, for the next waiter in the queue, unless the front claim has no use for them.
+    /// Mints the tokens that came by `now` and returns their number. The limit is `space`. If the front claim was promised
+    /// all it `lacks` in one piece, the limit is at least `lacks`. (Tokens that the claim saves up in several pieces would
+    /// come on top of the tokens that other nodes save up between them.) Tokens that came before `now` and find no space
+    /// are lost. Tokens that come in this very nanosecond wait until the next one, for the next waiter in the queue, unless
+    /// the front claim has no use for them.
     fn mint(&mut self, now: u64, space: u64, lacks: u64) -> u64 {
         if now >= self.period.ends {
             self.period.since = u64::MAX;

@@ -53,9 +53,9 @@ pin_project! {
         mailbox: Arc<Mailbox>,
         // The entries that were taken from the mailbox.
         woken: Vec<Arc<QueueWaker>>,
-        // The jobs of later, by instant and by number, which makes each key unique.
+        // The jobs that are not due yet, by instant. The numbers distinguish jobs of the same instant.
         timers: BTreeMap<(u64, u64), Job>,
-        // How many jobs were ever added to the timers.
+        // The number of the last job that was added to the timers.
         added: u64,
         // How many of its jobs are obsolete.
         stale: usize,
@@ -148,12 +148,12 @@ impl Future for KeyedReplenisher {
             while let Some(job) = this.due.pop_front() {
                 match run(job, this.mailbox.number, &*owner, now, this.stale) {
                     None => {}
-                    Some((None, job)) => {
+                    Some(Next::AtOnce(job)) => {
                         // This queue alone woke as many tasks as a plain limiter's driver wakes in a turn.
                         this.due.push_back(job);
                         looks = ENTRIES_PER_TURN - 1;
                     }
-                    Some((Some(at), job)) => {
+                    Some(Next::At(at, job)) => {
                         *this.added += 1;
                         this.timers.insert((at, *this.added), job);
                     }
@@ -191,11 +191,15 @@ fn collect(mailbox: &Mailbox, woken: &mut Vec<Arc<QueueWaker>>, waker: &Waker) {
     drop(old);
 }
 
-/// The next job for a live entry, and its instant; none if more is due at once.
-type Next = Option<(Option<u64>, Job)>;
+/// The next job for a live entry.
+enum Next {
+    /// More is due at once.
+    AtOnce(Job),
+    At(u64, Job),
+}
 
 /// Runs a job of the mailbox with this number. `now` is a reading of the time.
-fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usize) -> Next {
+fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usize) -> Option<Next> {
     let (live, noted, queue_waker) = match job {
         Job::Serve(queue_waker) => (queue_waker.live.clone(), 0, Some(queue_waker)),
         Job::Due(live, noted) => (live, noted, None),
@@ -211,7 +215,7 @@ fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usiz
         .as_ref()
         .map_or(LookReason::Noted(noted), |queue_waker| LookReason::Woken(Waker::from(Arc::clone(queue_waker))));
     match held.drive_one(number, now, why) {
-        Look::Yield => Some((None, queue_waker.map_or(Job::Due(live, noted), Job::Serve))),
+        Look::Yield => Some(Next::AtOnce(queue_waker.map_or(Job::Due(live, noted), Job::Serve))),
         Look::Stale => {
             *stale = stale.saturating_sub(1);
             None
@@ -219,16 +223,16 @@ fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usiz
         Look::NextLook(rest) => {
             *stale += usize::from(rest.was_noted && queue_waker.is_some());
             if let Some((due, number)) = rest.next {
-                return Some((Some(due), Job::Due(live, number)));
+                return Some(Next::At(due, Job::Due(live, number)));
             }
             let_go(held, owner);
-            rest.lingers.then(|| (Some(now.saturating_add(LINGER)), Job::GiveUp(live, 0)))
+            rest.lingers.then(|| Next::At(now.saturating_add(LINGER), Job::GiveUp(live, 0)))
         }
     }
 }
 
 /// Retires a live entry if it is not needed any more.
-fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, now: u64) -> Next {
+fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, now: u64) -> Option<Next> {
     let held = live.upgrade()?;
     // If this driver will look at the queue again, that look will add a new job of this kind. Waiters that only wait
     // for the parent may be served by the parent's drivers, which do not notify this driver, so it has to try again.
@@ -240,7 +244,7 @@ fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, no
     if hash.is_none_or(|hash| owner.retire(live.as_ptr(), hash, now)) {
         return None;
     }
-    Some((Some(now.saturating_add(LINGER << times)), Job::GiveUp(live, (times + 1) % (MAX_DOUBLINGS + 1))))
+    Some(Next::At(now.saturating_add(LINGER << times), Job::GiveUp(live, (times + 1) % (MAX_DOUBLINGS + 1))))
 }
 
 /// Whether a job is still useful.

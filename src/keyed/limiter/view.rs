@@ -97,7 +97,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
             quotas
         };
         let is_plain = self.map.template.cap.is_none() && !self.map.template.dry_run.is_on();
-        // A reply to each request is not to make a state each time.
+        // The usual case without a `State`, because servers call this for each request.
         let at_levels =
             |rates: &Rates, levels: &Levels| (is_plain && !levels.is_paused()).then(|| rates.snapshots(levels));
         self.look_or(key, 1, at_levels, read)
@@ -221,7 +221,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         let result = self.map.act(self.map.hashed(key), false, at_live, |shard, request, context| {
             let (template, is_closed) = (context.template, shard.is_closed());
             shard.at_levels(request, context, |rates, levels| {
-                // Not if the clock has stepped back.
+                // If the clock has stepped back, the levels are of a later instant.
                 let is_present = !is_closed && levels.at == request.now;
                 is_present.then(|| at_levels(rates, levels)).flatten().unwrap_or_else(|| {
                     let (mut state, rovers) = template.state(rates, levels);

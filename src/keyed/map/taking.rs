@@ -19,12 +19,14 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The answer of a key's levels to a claim.
+/// The answer to a claim.
 enum Answer<E> {
     Taken(Left),
     Refused(E),
     /// The key has this many tokens and could grant, but the parent limiter does not.
     NotInParent(u64),
+    /// The live entry has to decide.
+    Live(Arc<Core>),
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
@@ -59,7 +61,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if self.has_extras {
             return self.take_with_extras(key, cost);
         }
-        // Read while the key is on its way from memory, but not under the lock if that runs user code.
+        // The lock comes first, because the time is then read while the key is on its way from memory. User code must not run
+        // under the lock.
         let time = &self.template.time;
         let mut now = if time.runs_no_user_code() { None } else { Some(time.now()) };
         let mut shard = self.shards[self.shard_of(key.hash)].lock();
@@ -174,15 +177,15 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         };
         loop {
             let remaining = match self.decide(key, cost, false, TryAcquireError::Closed, refuse) {
-                Ok(Ok(Answer::Taken(left))) => return Ok(Taken { left, live: None }),
-                Ok(Ok(Answer::NotInParent(remaining))) => remaining,
-                Ok(Ok(Answer::Refused(error))) => {
+                Ok(Answer::Taken(left)) => return Ok(Taken { left, live: None }),
+                Ok(Answer::NotInParent(remaining)) => remaining,
+                Ok(Answer::Refused(error)) => {
                     return Err(match (&self.template.parent, error) {
                         (Some(parent), TryAcquireError::Denied(denied)) => parent.deny_too(cost, denied),
                         _ => error,
                     });
                 }
-                Ok(Err(live)) => return self.try_live(key, live, cost),
+                Ok(Answer::Live(live)) => return self.try_live(key, live, cost),
                 Err(error) => return Err(TryAcquireError::of_key(&error)),
             };
             // If the parent can grant by now, try once more.
@@ -201,12 +204,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         may_wait: bool,
         closed: E,
         refuse: impl Fn(&mut State, &Rovers, u64) -> Option<E>,
-    ) -> Result<Result<Answer<E>, Arc<Core>>, ConfigError> {
+    ) -> Result<Answer<E>, ConfigError> {
         let (sample, template) = (self.parent_sample(), &self.template);
         let is_dry_run = template.dry_run.is_on();
         let has_classes = self.template.parent.as_ref().is_some_and(|parent| parent.has_classes);
         let most = template.max_cost.min(if may_wait { MAX_COST } else { u64::MAX });
-        self.enter(key, false, |shard, request, context| {
+        let answer = self.enter(key, false, |shard, request, context| {
             if shard.is_closed() {
                 return Ok(Answer::Refused(closed));
             }
@@ -248,7 +251,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 shard.expect_handles(context);
             }
             Err(Stop::Live(live))
-        })
+        })?;
+        Ok(answer.unwrap_or_else(Answer::Live))
     }
 
     fn try_live(
@@ -267,7 +271,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
     }
 
-    /// Grants at once, refuses at once, or returns the live entry in whose queue the caller waits: `live`, if that is given.
+    /// Grants at once, refuses at once, or returns as the inner error the live entry in whose queue the caller waits: `live`,
+    /// if that is given.
     #[inline(never)]
     pub(in crate::keyed) fn arrive(
         &self,
@@ -294,10 +299,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         };
         let refuse = |state: &mut State, rovers: &Rovers, now| check(state, rovers, now).err();
         let error = match self.decide(key, cost, true, ConsumeError::Closed, refuse) {
-            Ok(Ok(Answer::Taken(left))) => return Ok(Ok(Taken { left, live: None })),
-            Ok(Ok(Answer::NotInParent(_))) => unreachable!("a caller that has to wait gets a live entry"),
-            Ok(Err(live)) => return Ok(Err(self.wait_in(live, key))),
-            Ok(Ok(Answer::Refused(error))) => {
+            Ok(Answer::Taken(left)) => return Ok(Ok(Taken { left, live: None })),
+            Ok(Answer::NotInParent(_)) => unreachable!("a caller that has to wait gets a live entry"),
+            Ok(Answer::Live(live)) => return Ok(Err(self.wait_in(live, key))),
+            Ok(Answer::Refused(error)) => {
                 self.template.parent.as_ref().map_or(error, |parent| parent.refuse_too(cost, error))
             }
             Err(error) => ConsumeError::of_key(&error),

@@ -6,7 +6,6 @@
 use super::{Change, DeferredDrops, Levels, NEXT_LOOK, Own, OwnState, Rates, SMALL, Shard, ShardContext, Slot};
 use super::{live, readable_until};
 use crate::core::Core;
-use crate::keyed::live::Idle;
 use crate::keyed::rate::Level;
 use crate::keyed::rates::Packed;
 use std::sync::Arc;
@@ -57,9 +56,9 @@ impl<K> Shard<K> {
     /// Turns the live entries that are not needed any more into levels. Returns whether some are left.
     fn retire_idle_entries(&mut self, deferred: &mut DeferredDrops<K>) -> bool {
         let mut has_live = false;
-        let totals = &mut [&mut self.synced, &mut self.granted, &mut self.refunded];
-        for own in self.slots.owns_mut() {
-            has_live |= own.live().is_some() && own.retire(totals, deferred).is_none();
+        let Self { slots, synced, granted, refunded, .. } = self;
+        for own in slots.owns_mut() {
+            has_live |= own.live().is_some() && own.retire(synced, granted, refunded, deferred).is_none();
         }
         has_live
     }
@@ -75,11 +74,11 @@ impl<K> Shard<K> {
     ) -> bool {
         self.catch_up(context);
         self.synced = self.synced.max(now);
-        let Some(index) = self.slots.index_of_live(hash, live) else { return true };
-        let Some(own) = self.slots.own_mut(index) else { return true };
+        let Self { slots, synced, granted, refunded, .. } = self;
+        let Some(index) = slots.index_of_live(hash, live) else { return true };
+        let Some(own) = slots.own_mut(index) else { return true };
         let (rates, pinned) = (Arc::clone(&own.rates), own.pinned);
-        let totals = &mut [&mut self.synced, &mut self.granted, &mut self.refunded];
-        let Some(levels) = own.retire(totals, &mut context.deferred) else { return false };
+        let Some(levels) = own.retire(synced, granted, refunded, &mut context.deferred) else { return false };
         if self.synced > self.readable_until {
             // There was no call for so long that no packed level can be read.
             self.sweep(context);
@@ -96,13 +95,20 @@ impl<K> Shard<K> {
 }
 
 impl Own {
-    /// Turns a live entry that is not needed any more into levels, and returns them. `totals`: the time of the shard, which
-    /// the live entry may have passed, and the tokens granted and refunded there.
-    fn retire<K>(&mut self, totals: &mut [&mut u64; 3], deferred: &mut DeferredDrops<K>) -> Option<Levels> {
-        let Idle { levels, granted, refunded } = live::look_at_idle(self.live()?, &self.rates, *totals[0])?;
-        *totals[0] = levels.at.max(*totals[0]);
-        *totals[1] = totals[1].wrapping_add(granted);
-        *totals[2] = totals[2].wrapping_add(refunded);
+    /// Turns a live entry that is not needed any more into levels, and returns them. Brings the time of the shard, which the
+    /// live entry may have passed, and the tokens granted and refunded there up to date.
+    fn retire<K>(
+        &mut self,
+        synced: &mut u64,
+        granted: &mut u64,
+        refunded: &mut u64,
+        deferred: &mut DeferredDrops<K>,
+    ) -> Option<Levels> {
+        let idle = live::look_at_idle(self.live()?, &self.rates, *synced)?;
+        let levels = idle.levels;
+        *synced = levels.at.max(*synced);
+        *granted = granted.wrapping_add(idle.granted);
+        *refunded = refunded.wrapping_add(idle.refunded);
         if let OwnState::Live(live) = std::mem::replace(&mut self.state, OwnState::Levels(Box::new(levels))) {
             deferred.live_entries.push(live);
         }
