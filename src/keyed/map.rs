@@ -30,7 +30,7 @@ use crate::error::ConfigError;
 use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// The number of slots after which a new key stops looking for a full one, beside the slots of the last shard it
@@ -159,11 +159,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         on_live: impl FnOnce(&Core) -> R,
         act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
     ) -> Result<R, ConfigError> {
-        self.enter(key, forced, act)?.or_else(|live| {
-            let result = on_live(&live);
-            self.let_go(key.hash, live);
-            Ok(result)
-        })
+        self.enter(key, forced, act)?.or_else(|live| Ok(self.on_live(key.hash, live, on_live)))
+    }
+
+    /// Calls `act` on a live entry, and lets it go, also if `act` panics because the clock does.
+    fn on_live<R>(&self, hash: u64, live: Arc<Core>, act: impl FnOnce(&Core) -> R) -> R {
+        let result = catch_unwind(AssertUnwindSafe(|| act(&live)));
+        self.let_go(hash, live);
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Calls `act` on the live entry of `key`, which is created for it and retired at once if it is not needed. A key that
@@ -177,9 +180,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             Err(Stop::Live(shard.live(request, context)?))
         });
         if let Ok(Err(live)) = live {
-            act(&live);
             let address = Arc::as_ptr(&live);
-            self.let_go(key.hash, live);
+            self.on_live(key.hash, live, act);
             // Without a reading of the clock, which may panic: `act` is done.
             self.retire(key.hash, address, 0);
         }

@@ -53,9 +53,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             |shard, request, context| shard.set_quotas_for(request, assigned, context),
         )?;
         if let Some((live, rates, quota_version)) = stale {
-            live::set_quotas(&live, &rates, quota_version);
             let address = Arc::as_ptr(&live);
-            self.let_go(key.hash, live);
+            self.on_live(key.hash, live, |live| live::set_quotas(live, &rates, quota_version));
             self.retire(key.hash, address, 0);
         }
         Ok(())

@@ -170,6 +170,16 @@ fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere(
     }
 }
 
+#[test]
+fn a_pause_during_which_the_clock_fails_leaves_the_only_place_to_another_key() {
+    for readings in 0..2 {
+        let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).clock(failing(&ManualClock::new()));
+        let keyed: KeyedLimiter<&str> = builder.max_keys(1).build().unwrap();
+        assert!(while_failing(readings, || keyed.pause_for(&"a", seconds(1))), "after {readings}");
+        drop(keyed.try_acquire(&"b", 1).unwrap());
+    }
+}
+
 /// The waiters of all keys learn that the limiter is closed.
 #[test]
 fn a_clock_that_fails_while_a_limiter_is_closed_leaves_no_waiter_behind() {
