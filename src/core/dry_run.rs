@@ -54,8 +54,8 @@ struct Held {
     cost: u64,
     /// Its number in the simulated queue; 0 if it never waited there.
     number: u64,
-    /// `None` if it waited already when the simulation began.
-    verdict: Option<Verdict>,
+    /// The word of the verdict on it; `None` if it waited already when the simulation began.
+    word: Option<u64>,
 }
 
 /// The simulation of one limiter; see the head of this file.
@@ -119,7 +119,7 @@ impl DryRun {
         let adopt = |(number, cost, debt)| {
             let own = simulation.push(cost);
             simulation.owe(debt);
-            (number, Held { cost, number: own, verdict: None })
+            (number, Held { cost, number: own, word: None })
         };
         simulation.held = claims.map(adopt).collect();
         simulation
@@ -264,26 +264,26 @@ impl DryRun {
         self.forecast.note_debt(run.end - 1, tokens);
     }
 
-    /// Records that a claim of `cost`, on which `verdict` was given just now, waits in the limiter's own queue with
-    /// this number.
-    pub(crate) fn hold(&mut self, number: u64, cost: u64, verdict: Verdict) {
-        let own = if let Verdict::Waits { .. } = verdict { self.last } else { 0 };
-        self.held.insert(number, Held { cost, number: own, verdict: Some(verdict) });
+    /// Records that a claim of `cost`, on which the verdict in `word` was given just now, waits in the limiter's own
+    /// queue with this number.
+    pub(crate) fn hold(&mut self, number: u64, cost: u64, word: u64) {
+        let own = if let Some(Verdict::Waits { .. }) = Verdict::of_word(word) { self.last } else { 0 };
+        self.held.insert(number, Held { cost, number: own, word: Some(word) });
     }
 
-    /// The limiter has granted the claim with this number. Returns the verdict on it, if it arrived here.
-    pub(crate) fn pass(&mut self, number: u64) -> Option<Verdict> {
-        self.held.remove(&number)?.verdict
+    /// The limiter has granted the claim with this number. Returns the word of the verdict on it, if it arrived here.
+    pub(crate) fn pass(&mut self, number: u64) -> Option<u64> {
+        self.held.remove(&number)?.word
     }
 
     /// A claim left the limiter's own queue at `now` without a grant, so it leaves the simulation too. If the
     /// simulation had granted it, its tokens are refunded here.
     pub(crate) fn leave(&mut self, number: u64, now: u64) {
         self.serve(now);
-        let Some(Held { cost, number, verdict }) = self.held.remove(&number) else { return };
+        let Some(Held { cost, number, word }) = self.held.remove(&number) else { return };
         let index = self.queue.partition_point(|run| run.end <= number);
         let Some(run) = self.queue.get_mut(index).filter(|run| run.first <= number) else {
-            if !matches!(verdict, Some(Verdict::Refused { .. })) {
+            if !word.is_some_and(Verdict::is_refused) {
                 self.refund(cost, now, None);
             }
             return;

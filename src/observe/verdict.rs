@@ -29,6 +29,9 @@ const AT_ONCE_AT: u64 = 14;
 const CHARGED_AT: u64 = 15;
 /// Where the reason of a refusal begins. Below it is the number of the bound.
 const REASON: u32 = 32;
+/// Above the reason: how often a quota in dry run had been enforced again when the call arrived.
+const ERA: u32 = 40;
+const ERAS: u64 = (1 << 20) - 1;
 
 /// A grant has one word for the number of tokens that remain, which is at most 2^61. The two bits above it tell which
 /// verdict the word holds instead; they are 0 if the limiter has no quota in dry run. A limiter with classes has none, and
@@ -99,7 +102,7 @@ impl Verdict {
             1 => Some(Self::AtOnce { remaining: Self::remaining(word) }),
             2 => Some(Self::Waits { nanos: (value < VALUE).then_some(value) }),
             _ => Some(Self::Refused {
-                reason: REASONS[(value >> REASON) as usize],
+                reason: REASONS[(value >> REASON) as u8 as usize],
                 by: Bound::from_number(value & u64::from(u32::MAX)),
             }),
         }
@@ -127,6 +130,17 @@ impl Verdict {
             1 => word & BELOW_CHARGED,
             _ => 0,
         }
+    }
+
+    /// The word, with the era of a refusal.
+    pub(crate) fn to_word_in(self, era: u64) -> u64 {
+        let word = self.to_word();
+        if Self::is_refused(word) { word | (era & ERAS) << ERA } else { word }
+    }
+
+    /// Whether the dry run would have refused the call in another era: the quotas enforced since then gave it nothing.
+    pub(crate) fn is_refused_before(word: u64, era: u64) -> bool {
+        Self::is_refused(word) && (word >> ERA ^ era) & ERAS != 0
     }
 
     /// Whether the simulation took no tokens for the grant with this word.

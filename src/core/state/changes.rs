@@ -7,6 +7,7 @@ use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::Rovers;
 use crate::error::{Bound, ConfigError};
+use crate::observe::Verdict;
 use crate::quota::Quota;
 use crate::which::Which;
 use std::pin::Pin;
@@ -86,8 +87,7 @@ impl State {
     /// Returns tokens of a grant at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, refund: Refund) {
         let (tokens, now) = (refund.tokens, self.supply.synced());
-        // After the dry run its quotas, which gave the grant nothing, are enforced like all others.
-        if !refund.was_refused || self.role.has(Role::DRY_RUN) {
+        if !Verdict::is_refused_before(refund.word, self.dry_run_era()) {
             self.adding_tokens(rovers, |state| state.supply.refund(tokens, refund.granted_at));
         }
         if let Some(classes) = self.classes_mut() {

@@ -35,15 +35,14 @@ pub(crate) struct Refund {
     pub(super) uncharged: u64,
     /// When the grant was made, if its word tells.
     pub(super) granted_at: Option<u64>,
-    /// A dry run took no tokens for the grant.
-    pub(super) was_refused: bool,
+    /// The word of the grant.
+    pub(super) word: u64,
 }
 
 impl Refund {
     /// A refund of `tokens` of the grant with this word.
     pub(crate) fn new(class: ClassId, tokens: u64, uncharged: u64, word: u64) -> Self {
-        let (granted_at, was_refused) = (Verdict::instant(word), Verdict::is_refused(word));
-        Self { class, tokens, uncharged, granted_at, was_refused }
+        Self { class, tokens, uncharged, granted_at: Verdict::instant(word), word }
     }
 }
 
@@ -103,7 +102,7 @@ impl State {
 
     /// Returns tokens of a grant.
     pub(crate) fn give_back(&mut self, rovers: &Rovers, refund: Refund) {
-        if let Some((dry_run, now)) = self.dry_run_now().filter(|_| !refund.was_refused) {
+        if let Some((dry_run, now)) = self.dry_run_now().filter(|_| !Verdict::is_refused(refund.word)) {
             dry_run.refund(refund.tokens, now, refund.granted_at);
         }
         if !self.defer(Act::Refund(refund)) {

@@ -19,6 +19,10 @@ impl State {
         self.rare.as_ref()?.dry_run.as_deref()
     }
 
+    pub(super) fn dry_run_era(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.dry_run_era)
+    }
+
     fn dry_run_mut(&mut self) -> Option<&mut DryRun> {
         self.rare.as_mut()?.dry_run.as_deref_mut()
     }
@@ -55,36 +59,32 @@ impl State {
         arrival: Arrival<'_>,
     ) -> Result<Option<u64>, ConsumeError> {
         let Arrival { cost, allowed, now, .. } = arrival;
-        self.check_claim(rovers, cost)?;
         let ask = Ask::Wait { allowed, max_waiting: self.queue.max_waiting() };
-        let verdict = self.dry_run_mut().map(|dry_run| dry_run.arrive(cost, now, ask));
+        // First the limiter itself: a call that the cap refuses, for example, is no claim in the simulation either.
         let granted = self.arrive_uncounted(rovers, arrival)?;
-        let Some(verdict) = verdict else { return Ok(granted) };
-        let number = self.next_number - 1;
-        if let Some(dry_run) = self.dry_run_mut() {
-            dry_run.count(verdict);
-            if granted.is_none() {
-                dry_run.hold(number, cost, verdict);
-            }
+        let (number, era) = (self.next_number - 1, self.dry_run_era());
+        let Some(dry_run) = self.dry_run_mut() else { return Ok(granted) };
+        let verdict = dry_run.arrive(cost, now, ask);
+        dry_run.count(verdict);
+        if granted.is_none() {
+            dry_run.hold(number, cost, verdict.to_word_in(era));
         }
-        Ok(granted.map(|_| verdict.to_word()))
+        Ok(granted.map(|_| verdict.to_word_in(era)))
     }
 
-    /// Grants or denies `cost` tokens, and has the simulation judge the call.
+    /// Grants or denies `cost` tokens, and has the simulation judge the call that passes.
     pub(super) fn try_acquire_in_dry_run(
         &mut self,
         rovers: &Rovers,
         cost: u64,
         now: u64,
     ) -> Result<u64, TryAcquireError> {
-        if self.closed {
-            return Err(TryAcquireError::Closed);
-        }
-        let verdict = self.dry_run_mut().map(|dry_run| dry_run.arrive(cost, now, Ask::AtOnce));
         let remaining = self.try_acquire_enforced(rovers, ROOT, cost, now)?;
-        let (Some(verdict), Some(dry_run)) = (verdict, self.dry_run_mut()) else { return Ok(remaining) };
+        let era = self.dry_run_era();
+        let Some(dry_run) = self.dry_run_mut() else { return Ok(remaining) };
+        let verdict = dry_run.arrive(cost, now, Ask::AtOnce);
         dry_run.count(verdict);
-        Ok(verdict.to_word())
+        Ok(verdict.to_word_in(era))
     }
 
     /// The outcome of the front claim, which is called out: a grant carries the verdict on the claim.
@@ -94,8 +94,8 @@ impl State {
             self.leave_dry_run(number);
             return outcome;
         };
-        let verdict = self.dry_run_mut().and_then(|dry_run| dry_run.pass(number));
-        verdict.map_or(outcome, |verdict| Outcome::Granted { remaining: verdict.to_word() })
+        let word = self.dry_run_mut().and_then(|dry_run| dry_run.pass(number));
+        word.map_or(outcome, |remaining| Outcome::Granted { remaining })
     }
 
     /// A claim has left the queue without a grant.
@@ -217,6 +217,7 @@ impl State {
         let mut schedule = dry_run.quotas()[index].clone();
         schedule.head = rovers.tail().wrapping_add(dry_run.level(index) as u64);
         let is_needed = dry_run.is_needed();
+        self.rare().dry_run_era += 1;
         self.supply.enforce_quota(index, schedule, self.front_ticket(rovers));
         // The stride may have grown without a limit while no quota was enforced.
         self.stride.shorten(self.supply.least_burst() / 64);

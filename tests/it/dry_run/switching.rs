@@ -143,3 +143,28 @@ fn a_busy_dry_run_that_ends_costs_no_tokens() {
     clock.advance(50 * MILLI);
     limiter.try_acquire(5).unwrap().forget();
 }
+
+#[test]
+fn a_call_that_the_cap_refuses_takes_no_tokens_of_the_simulation() {
+    let builder = Limiter::builder().quota(Quota::per_day(10)).max_in_flight(2).max_waiting(0).dry_run();
+    let limiter = builder.clock(ManualClock::new()).build().unwrap();
+    let _held = limiter.try_acquire(2).unwrap();
+    assert!(limiter.try_acquire(2).is_err());
+    assert!(spawn(limiter.consume(2)).poll().map(|result| result.is_err()).is_ready());
+    assert_eq!(limiter.snapshot().quotas[0].level, 8);
+}
+
+#[test]
+fn a_call_that_would_have_been_refused_gives_nothing_back_to_a_quota_enforced_while_another_is_in_dry_run() {
+    for both in [false, true] {
+        let builder = Limiter::builder().quota(Quota::per_day(5)).quota(Quota::per_day(20)).dry_run_quota(0);
+        let builder = if both { builder.dry_run_quota(1) } else { builder };
+        let limiter = builder.clock(ManualClock::new()).build().unwrap();
+        let _granted = limiter.try_acquire(4).unwrap();
+        let mut refused = limiter.try_acquire(7).unwrap();
+        limiter.set_dry_run(0, false).unwrap();
+        limiter.set_dry_run(1, true).unwrap();
+        refused.settle(0);
+        assert_eq!(limiter.snapshot().quotas[0].level, 1, "{both}");
+    }
+}

@@ -41,8 +41,7 @@ fn compare(trace: &Trace, are_all_dry: bool) -> (usize, Oracle, HashMap<Id, (Int
                     }
                     // Only a pause holds back a call, and `max_waiting` what it holds back.
                     made if are_all_dry && limiter.snapshot().paused_for.is_none() => panic!("{id}: {made:?}"),
-                    Made::Refused(_) => {}
-                    Made::TimedOut => leave(&mut oracle, now, id, verdict),
+                    Made::Refused(_) | Made::TimedOut => leave(&mut oracle, now, id, verdict),
                     Made::Waits(claim) => waiting.push((id, verdict, claim)),
                 }
             }
