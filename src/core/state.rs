@@ -178,7 +178,7 @@ pub(crate) struct Rare {
     /// Present while a quota is in dry run; see `state/dry_run.rs`.
     dry_run: Option<Box<DryRun>>,
     /// How often a quota in dry run was enforced again.
-    dry_run_era: u64,
+    dry_run_epoch: u64,
     wall_clock: calendar::WallClock,
     /// The largest cost that the user allows; 0 if there is none. Fixed at construction.
     max_cost: u64,

@@ -30,8 +30,8 @@ const CHARGED_AT: u64 = 15;
 /// Where the reason of a refusal begins. Below it is the number of the bound.
 const REASON: u32 = 32;
 /// Above the reason: how often a quota in dry run had been enforced again when the call arrived.
-const ERA: u32 = 40;
-const ERAS: u64 = (1 << 20) - 1;
+const EPOCH: u32 = 40;
+const EPOCHS: u64 = (1 << 20) - 1;
 
 /// A grant has one word for the number of tokens that remain, which is at most 2^61. The two bits above it tell which
 /// verdict the word holds instead; they are 0 if the limiter has no quota in dry run. A limiter with classes has none, and
@@ -132,15 +132,15 @@ impl Verdict {
         }
     }
 
-    /// The word, with the era of a refusal.
-    pub(crate) fn to_word_in(self, era: u64) -> u64 {
+    /// The word, with the epoch of a refusal.
+    pub(crate) fn to_word_in(self, epoch: u64) -> u64 {
         let word = self.to_word();
-        if Self::is_refused(word) { word | (era & ERAS) << ERA } else { word }
+        if Self::is_refused(word) { word | (epoch & EPOCHS) << EPOCH } else { word }
     }
 
-    /// Whether the dry run would have refused the call in another era: the quotas enforced since then gave it nothing.
-    pub(crate) fn is_refused_before(word: u64, era: u64) -> bool {
-        Self::is_refused(word) && (word >> ERA ^ era) & ERAS != 0
+    /// Whether the dry run would have refused the call in another epoch: the quotas enforced since then gave it nothing.
+    pub(crate) fn is_refused_before(word: u64, epoch: u64) -> bool {
+        Self::is_refused(word) && (word >> EPOCH ^ epoch) & EPOCHS != 0
     }
 
     /// Whether the simulation took no tokens for the grant with this word.

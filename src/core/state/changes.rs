@@ -87,7 +87,7 @@ impl State {
     /// Returns tokens of a grant at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, refund: Refund) {
         let (tokens, now) = (refund.tokens, self.supply.synced());
-        if !Verdict::is_refused_before(refund.word, self.dry_run_era()) {
+        if !Verdict::is_refused_before(refund.word, self.dry_run_epoch()) {
             self.adding_tokens(rovers, |state| state.supply.refund(tokens, refund.granted_at));
         }
         if let Some(classes) = self.classes_mut() {

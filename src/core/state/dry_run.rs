@@ -19,8 +19,8 @@ impl State {
         self.rare.as_ref()?.dry_run.as_deref()
     }
 
-    pub(super) fn dry_run_era(&self) -> u64 {
-        self.rare.as_ref().map_or(0, |rare| rare.dry_run_era)
+    pub(super) fn dry_run_epoch(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.dry_run_epoch)
     }
 
     fn dry_run_mut(&mut self) -> Option<&mut DryRun> {
@@ -62,14 +62,14 @@ impl State {
         let ask = Ask::Wait { allowed, max_waiting: self.queue.max_waiting() };
         // First the limiter itself: a call that the cap refuses, for example, is no claim in the simulation either.
         let granted = self.arrive_uncounted(rovers, arrival)?;
-        let (number, era) = (self.next_number - 1, self.dry_run_era());
+        let (number, epoch) = (self.next_number - 1, self.dry_run_epoch());
         let Some(dry_run) = self.dry_run_mut() else { return Ok(granted) };
         let verdict = dry_run.arrive(cost, now, ask);
         dry_run.count(verdict);
         if granted.is_none() {
-            dry_run.hold(number, cost, verdict.to_word_in(era));
+            dry_run.hold(number, cost, verdict.to_word_in(epoch));
         }
-        Ok(granted.map(|_| verdict.to_word_in(era)))
+        Ok(granted.map(|_| verdict.to_word_in(epoch)))
     }
 
     /// Grants or denies `cost` tokens, and has the simulation judge the call that passes.
@@ -80,11 +80,11 @@ impl State {
         now: u64,
     ) -> Result<u64, TryAcquireError> {
         let remaining = self.try_acquire_enforced(rovers, ROOT, cost, now)?;
-        let era = self.dry_run_era();
+        let epoch = self.dry_run_epoch();
         let Some(dry_run) = self.dry_run_mut() else { return Ok(remaining) };
         let verdict = dry_run.arrive(cost, now, Ask::AtOnce);
         dry_run.count(verdict);
-        Ok(verdict.to_word_in(era))
+        Ok(verdict.to_word_in(epoch))
     }
 
     /// The outcome of the front claim, which is called out: a grant carries the verdict on the claim.
@@ -217,7 +217,7 @@ impl State {
         let mut schedule = dry_run.quotas()[index].clone();
         schedule.head = rovers.tail().wrapping_add(dry_run.level(index) as u64);
         let is_needed = dry_run.is_needed();
-        self.rare().dry_run_era += 1;
+        self.rare().dry_run_epoch += 1;
         self.supply.enforce_quota(index, schedule, self.front_ticket(rovers));
         // The stride may have grown without a limit while no quota was enforced.
         self.stride.shorten(self.supply.least_burst() / 64);
