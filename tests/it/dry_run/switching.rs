@@ -168,3 +168,13 @@ fn a_call_that_would_have_been_refused_gives_nothing_back_to_a_quota_enforced_wh
         assert_eq!(limiter.snapshot().quotas[0].level, 1, "{both}");
     }
 }
+
+#[test]
+fn a_waiter_that_the_beginning_of_a_dry_run_lets_pass_leaves_no_tokens() {
+    let builder = Limiter::builder().quota(Quota::per_day(5)).clock(ManualClock::new());
+    let limiter = builder.build().unwrap();
+    let _granted = limiter.try_acquire(5).unwrap();
+    let mut waiter = pending(limiter.consume(1));
+    limiter.set_dry_run(0, true).unwrap();
+    assert_eq!(assert_ready_ok!(waiter.poll()).remaining(), 0);
+}
