@@ -239,7 +239,7 @@ impl Heed {
     ///
     /// The burst is one token less than the server's. Requests take varying times on their way, so some arrive closer
     /// together than they were sent, and the server could count one too many. If the server's burst is one token, its
-    /// window is lengthened by a tenth instead.
+    /// window is lengthened by a tenth instead. A [sliding](Quota::sliding) quota stays sliding.
     ///
     /// If a quota of [`Format::OpenAi`] or [`Format::Anthropic`] is used up, a limiter that follows pauses only until
     /// the server has one more unit, because the limiter refills as the server does. If the window of the quota is
@@ -383,14 +383,25 @@ impl Heed {
         let slowest = Quota::new(1, self.at_most.max(fastest.period()));
         let from_server =
             if is_slower(policy.quota, window, slowest) { slowest } else { Quota::new(policy.quota, window) };
-        if is_slower(from_server.amount(), from_server.period(), fastest) {
+        let paced = if is_slower(from_server.amount(), from_server.period(), fastest) {
             from_server.burst(burst)
         } else if burst < fastest.capacity() {
             Quota::new(fastest.amount(), fastest.period()).burst(burst)
         } else {
-            fastest
-        }
+            return fastest;
+        };
+        if fastest.is_sliding() { slide(paced, fastest.period().as_nanos()) } else { paced }
     }
+}
+
+/// Returns a sliding quota that lets no more pass than `paced` at once, and in any `window`, in nanoseconds, no more than its
+/// rate does: a bucket lets its burst pass beside that.
+fn slide(paced: Quota, window: u128) -> Quota {
+    let (amount, period) = (u128::from(paced.amount()).max(1), paced.period().as_nanos().max(1));
+    let in_window = amount.saturating_mul(window) / period;
+    let at_once = in_window.clamp(1, u128::from(paced.capacity()).max(1));
+    let nanos = if in_window == 0 { period.div_ceil(amount) } else { window.div_ceil(in_window / at_once) };
+    Quota::new(at_once as u64, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))).sliding()
 }
 
 /// True if `amount` per `period` is less than the rate of `quota`.

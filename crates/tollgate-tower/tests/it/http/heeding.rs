@@ -248,6 +248,27 @@ fn a_limiter_that_cannot_follow_is_unchanged() {
     assert_eq!(quota(&limiter), stepped);
 }
 
+/// A bucket with the server's rate would let its burst pass in a window beside it.
+#[test]
+fn a_sliding_quota_stays_sliding_and_never_sends_more_in_its_window() {
+    let fastest = Quota::per_minute(100).sliding();
+    let (limiter, _clock) = by_hand(fastest);
+    let heed = Heed::default().follow(0, fastest);
+    let cases = [
+        (r#""a";q=100;w=60"#, Quota::per_minute(99)),
+        (r#""a";q=600;w=3600"#, Quota::per_minute(10)),
+        (r#""a";q=1;w=120"#, Quota::new(1, 132 * SECOND)),
+        (r#""a";q=3000;w=60;tollgate-burst=34"#, Quota::new(33, 20 * SECOND)),
+        (r#""a";q=60;w=60;tollgate-burst=1"#, Quota::new(1, Duration::from_nanos(1_111_111_112))),
+    ];
+    for (policy, paced) in cases {
+        heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", policy)]));
+        assert_eq!(quota(&limiter), paced.sliding(), "{policy}");
+    }
+    heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", r#""a";q=101;w=60"#)]));
+    assert_eq!(quota(&limiter), fastest);
+}
+
 #[test]
 fn a_layer_follows_only_fields_that_are_present() {
     let (limiter, _clock) = built(Limiter::builder().quota_named("api", Quota::per_second(9)));
