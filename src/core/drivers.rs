@@ -15,7 +15,7 @@
 
 mod many;
 
-pub(crate) use many::NextLook;
+pub(crate) use many::{NO_TIMER, NextLook};
 
 use crate::core::wakes::Wakes;
 use std::collections::VecDeque;
@@ -70,13 +70,12 @@ pub(crate) struct Driver {
     notes: Notes,
 }
 
-/// Notes of a driver of many queues: which entries for this queue its own data structures have. Stored here, next to
-/// the queue's other driver fields, because every access to the queue reads those, and a queue among a hundred thousand
-/// is in no cache.
-#[derive(Debug, Default)]
+/// What a driver of many queues has of this queue in its own data structures. Stored here, next to the queue's other
+/// driver fields, because every access to the queue reads those, and a queue among a hundred thousand is in no cache.
+#[derive(Debug)]
 struct Notes {
-    /// The number of the latest entry that the driver made for this queue. Odd while that entry holds.
-    noted: u64,
+    /// The instant of the timer for its next turn, or [`NO_TIMER`].
+    timer: u64,
     /// Whether the driver has recorded that this queue may be removed.
     lingers: bool,
 }
@@ -180,7 +179,8 @@ impl Drivers {
 
     /// Registers a driver of many queues, under the id that it has in all of them.
     pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
-        let driver = Driver { id, kind, waker: None, alarm: 0, rank: 0, notes: Notes::default() };
+        let driver =
+            Driver { id, kind, waker: None, alarm: 0, rank: 0, notes: Notes { timer: NO_TIMER, lingers: false } };
         if self.lead.is_none() {
             self.lead = Some(driver);
             return;

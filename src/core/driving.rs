@@ -16,25 +16,6 @@ use tokio::runtime::Handle;
 /// much longer polls starved the timers.
 const BATCHES_PER_TURN: usize = 4;
 
-/// Why the driver of many queues takes a turn at one of them.
-#[derive(Debug)]
-pub(crate) enum LookReason {
-    /// The driver's own entry of this number has come due.
-    Noted(u64),
-    /// The waker of the driver was used. This one replaces it.
-    Woken(Waker),
-}
-
-/// The result of such a turn.
-#[derive(Debug)]
-pub(crate) enum Look {
-    /// A later entry exists, so the queue was not looked at.
-    Stale,
-    NextLook(NextLook),
-    /// More is due, but other tasks must run first.
-    Yield,
-}
-
 impl Core {
     /// The runtime that would serve a caller that has to wait. `None` outside of a runtime, and with a manual clock,
     /// which needs no timer.
@@ -197,23 +178,13 @@ impl Core {
         None
     }
 
-    /// One turn of driver `id`, which serves many queues with one reading of the time: serves what is due by `now`.
-    pub(crate) fn drive_one(&self, id: u64, now: u64, why: LookReason) -> Look {
+    /// One turn of driver `id`, which serves many queues with one reading of the time: serves what is due by `now`. `waker`
+    /// replaces its waker if that was used. Returns `None` if more is due, but other tasks must run first.
+    pub(crate) fn drive_one(&self, id: u64, now: u64, waker: Option<Waker>) -> Option<NextLook> {
         let state = self.state.lock();
-        let woken = match why {
-            LookReason::Noted(number) if !state.drivers.is_noted(id, number) => return Look::Stale,
-            LookReason::Noted(_) => None,
-            LookReason::Woken(waker) => Some(waker),
-        };
         // A driver claims nothing, so it does not need a new reading of the tail.
         let sample = Sample { now, ..state.last_sample() };
-        let rested = self.serve_turn(state, sample, |state, due| state.drivers.rest(id, due, now, woken));
-        rested.map_or(Look::Yield, |rest| rest.map_or(Look::Stale, Look::NextLook))
-    }
-
-    /// Whether entry `number` is the latest that driver `id` has made for this queue.
-    pub(crate) fn is_noted(&self, id: u64, number: u64) -> bool {
-        self.state.lock().drivers.is_noted(id, number)
+        self.serve_turn(state, sample, |state, due| state.drivers.rest(id, due, now, waker))
     }
 
     /// Whether driver `id` can withdraw its entry that the queue may be removed, and withdraws it then: either a waiter

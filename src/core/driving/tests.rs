@@ -1,4 +1,5 @@
 use super::*;
+use crate::core::drivers::NO_TIMER;
 use crate::{Limiter, ManualClock, Quota};
 use tokio_test::task::spawn;
 
@@ -16,7 +17,7 @@ fn drive_reports_whether_several_wait() {
 }
 
 #[test]
-fn a_keyed_driver_acts_on_its_latest_entry_only_and_the_queue_stays_while_a_waiter_is_due() {
+fn a_queue_stays_while_a_waiter_is_due_to_the_keyed_driver() {
     let clock = ManualClock::new();
     let quota = Quota::per_second(1).initial(0);
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
@@ -25,18 +26,11 @@ fn a_keyed_driver_acts_on_its_latest_entry_only_and_the_queue_stays_while_a_wait
     core.state.lock().drivers.adopt(id, Kind::ByHand);
     let mut waiting = spawn(limiter.consume(1));
     assert!(waiting.poll().is_pending());
-    let look = |why, now| match core.drive_one(id, now, why) {
-        Look::NextLook(rest) => (rest.next, rest.lingers),
-        other => panic!("{other:?}"),
-    };
-    let (next, lingers) = look(LookReason::Woken(Waker::noop().clone()), 0);
-    let (due, number) = next.expect("a claim waits");
-    assert_eq!((due, lingers), (1_000_000_000, false));
-    assert!(core.is_noted(id, number) && !core.is_noted(id, number + 2));
+    let look = |now, waker| core.drive_one(id, now, waker).map(|rest| (rest.next, rest.timer, rest.lingers));
+    assert_eq!(look(0, Some(Waker::noop().clone())), Some((1_000_000_000, NO_TIMER, false)));
     assert!(core.stays(id, false));
     clock.advance(std::time::Duration::from_secs(1));
-    assert!(matches!(core.drive_one(id, due, LookReason::Noted(number + 2)), Look::Stale));
-    assert_eq!(look(LookReason::Noted(number), due), (None, true));
+    assert_eq!(look(1_000_000_000, None), Some((NO_TIMER, 1_000_000_000, true)));
     assert!(!core.stays(id, false));
     assert!(core.stays(id, true));
 }

@@ -3,7 +3,7 @@
 use super::{DriverPool, EntryOwner, Mailbox, QueueWaker, SMALL};
 use crate::core::Core;
 use crate::core::alarm::Alarm;
-use crate::core::driving::{Look, LookReason};
+use crate::core::drivers::NO_TIMER;
 use crate::core::replenisher::Replenisher;
 use pin_project_lite::pin_project;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,16 +23,24 @@ const ENTRIES_PER_TURN: usize = 256;
 const LINGER: u64 = 100_000_000;
 const MAX_DOUBLINGS: u32 = 12;
 
+/// When to look at a live entry again. In its order, timers are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    at: u64,
+    /// The address of the live entry. It belongs to no other one while there is a timer, which has a `Weak` of it.
+    address: usize,
+    /// `None` if the queue is due: there is one such timer at most for a live entry. Otherwise no waiter was due when the
+    /// timer was set: retire the entry if it is not needed. The number counts how often it has been found in use since
+    /// then.
+    gives_up: Option<u32>,
+}
+
 /// A job for one live entry.
 #[derive(Debug)]
 enum Job {
     /// The queue of the entry used its waker: serve the queue, and register the waker again.
     Serve(Arc<QueueWaker>),
-    /// The instant that the queue noted under this number has come.
-    Due(Weak<Core>, u64),
-    /// No waiter was due when this job was added: retire the entry if it is not needed. The number counts how often the
-    /// entry has been found in use since then.
-    GiveUp(Weak<Core>, u32),
+    Due(Timer, Weak<Core>),
 }
 
 pin_project! {
@@ -53,12 +61,10 @@ pin_project! {
         mailbox: Arc<Mailbox>,
         // The entries that were taken from the mailbox.
         woken: Vec<Arc<QueueWaker>>,
-        // The jobs that are not due yet, by instant. The numbers distinguish jobs of the same instant.
-        timers: BTreeMap<(u64, u64), Job>,
-        // The number of the last job that was added to the timers.
-        added: u64,
-        // How many of its jobs are obsolete.
-        stale: usize,
+        // The timers that are not due yet.
+        timers: BTreeMap<Timer, Weak<Core>>,
+        // How many of them may belong to live entries that are gone.
+        gone: usize,
         // Jobs that are due and have not been run yet.
         due: VecDeque<Job>,
         is_registered: bool,
@@ -108,8 +114,7 @@ impl KeyedReplenisher {
             mailbox,
             woken: Vec::new(),
             timers: BTreeMap::new(),
-            added: 0,
-            stale: 0,
+            gone: 0,
             due: VecDeque::new(),
             is_registered,
             alarm: Alarm::unset(),
@@ -142,21 +147,15 @@ impl Future for KeyedReplenisher {
             this.due.extend(this.woken.drain(..).map(Job::Serve));
             // If reading the clock panics, nothing is due yet.
             let now = catch_unwind(AssertUnwindSafe(|| this.pool.time.now())).unwrap_or(0);
-            while let Some(timer) = this.timers.first_entry().filter(|timer| timer.key().0 <= now) {
-                this.due.push_back(timer.remove());
+            while let Some(timer) = this.timers.first_entry().filter(|timer| timer.key().at <= now) {
+                let (timer, live) = timer.remove_entry();
+                this.due.push_back(Job::Due(timer, live));
             }
             while let Some(job) = this.due.pop_front() {
-                match run(job, this.mailbox.number, &*owner, now, this.stale) {
-                    None => {}
-                    Some(Next::AtOnce(job)) => {
-                        // This queue alone woke as many tasks as a plain limiter's driver wakes in a turn.
-                        this.due.push_back(job);
-                        looks = ENTRIES_PER_TURN - 1;
-                    }
-                    Some(Next::At(at, job)) => {
-                        *this.added += 1;
-                        this.timers.insert((at, *this.added), job);
-                    }
+                if let Some(job) = run(job, this.mailbox.number, &*owner, now, this.timers, this.gone) {
+                    // This queue alone woke as many tasks as a plain limiter's driver wakes in a turn.
+                    this.due.push_back(job);
+                    looks = ENTRIES_PER_TURN - 1;
                 }
                 looks += 1;
                 if looks == ENTRIES_PER_TURN {
@@ -164,12 +163,12 @@ impl Future for KeyedReplenisher {
                     return Poll::Pending;
                 }
             }
-            // Only when more than half are obsolete: so a pass costs each job two steps, amortized.
-            if *this.stale > this.timers.len() / 2 + SMALL {
-                this.timers.retain(|_, job| is_useful(job, this.mailbox.number, &*owner));
-                *this.stale = 0;
+            // Only when these may be more than half of all: so a pass costs each timer two steps, amortized.
+            if *this.gone > this.timers.len() / 2 + SMALL {
+                this.timers.retain(|_, live| live.strong_count() > 0);
+                *this.gone = 0;
             }
-            let Some((&(next, _), _)) = this.timers.first_key_value() else {
+            let Some((&Timer { at: next, .. }, _)) = this.timers.first_key_value() else {
                 (*this.due, *this.woken) = Default::default();
                 this.mailbox.inbox.lock().shrink();
                 return Poll::Pending;
@@ -191,50 +190,49 @@ fn collect(mailbox: &Mailbox, woken: &mut Vec<Arc<QueueWaker>>, waker: &Waker) {
     drop(old);
 }
 
-/// The next job for a live entry.
-enum Next {
-    /// More is due at once.
-    AtOnce(Job),
-    At(u64, Job),
-}
-
-/// Runs a job of the mailbox with this number. `now` is a reading of the time.
-fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usize) -> Option<Next> {
-    let (live, noted, queue_waker) = match job {
-        Job::Serve(queue_waker) => (queue_waker.live.clone(), 0, Some(queue_waker)),
-        Job::Due(live, noted) => (live, noted, None),
-        Job::GiveUp(live, times) => return give_up(live, times, number, owner, now),
+/// Runs a job of the mailbox with this number. `now` is a reading of the time. Returns the job if more of it is due, but
+/// other tasks must run first.
+fn run(
+    job: Job,
+    number: u64,
+    owner: &dyn EntryOwner,
+    now: u64,
+    timers: &mut BTreeMap<Timer, Weak<Core>>,
+    gone: &mut usize,
+) -> Option<Job> {
+    let (live, run_at, woken) = match &job {
+        Job::Serve(queue_waker) => (&queue_waker.live, NO_TIMER, Some(Waker::from(Arc::clone(queue_waker)))),
+        Job::Due(Timer { gives_up: Some(times), .. }, live) => {
+            timers.extend(give_up(live, *times, number, owner, now).map(|timer| (timer, Weak::clone(live))));
+            return None;
+        }
+        Job::Due(timer, live) => (live, timer.at, None),
     };
     let Some(held) = live.upgrade() else {
-        // The live entry is gone, and with it the knowledge of whether a job of it is left in the timers. Count one as
-        // obsolete: if no job is left, `stale` is one too high, which costs less than one too low.
-        *stale += usize::from(queue_waker.is_some());
+        // With the live entry, the knowledge is gone whether a timer of it is left.
+        *gone += usize::from(woken.is_some());
         return None;
     };
-    let why = queue_waker
-        .as_ref()
-        .map_or(LookReason::Noted(noted), |queue_waker| LookReason::Woken(Waker::from(Arc::clone(queue_waker))));
-    match held.drive_one(number, now, why) {
-        Look::Yield => Some(Next::AtOnce(queue_waker.map_or(Job::Due(live, noted), Job::Serve))),
-        Look::Stale => {
-            *stale = stale.saturating_sub(1);
-            None
-        }
-        Look::NextLook(rest) => {
-            *stale += usize::from(rest.was_noted && queue_waker.is_some());
-            if let Some((due, number)) = rest.next {
-                return Some(Next::At(due, Job::Due(live, number)));
-            }
-            let_go(held, owner);
-            rest.lingers.then(|| Next::At(now.saturating_add(LINGER), Job::GiveUp(live, 0)))
-        }
+    let Some(rest) = held.drive_one(number, now, woken) else { return Some(job) };
+    let due = |at| Timer { at, address: live.as_ptr().addr(), gives_up: None };
+    if rest.timer != NO_TIMER && rest.timer != run_at {
+        timers.remove(&due(rest.timer));
     }
+    if rest.next != NO_TIMER {
+        timers.insert(due(rest.next), Weak::clone(live));
+        return None;
+    }
+    let_go(held, owner);
+    if rest.lingers {
+        timers.insert(Timer { gives_up: Some(0), ..due(now.saturating_add(LINGER)) }, Weak::clone(live));
+    }
+    None
 }
 
-/// Retires a live entry if it is not needed any more.
-fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, now: u64) -> Option<Next> {
+/// Retires a live entry if it is not needed any more. Returns when to try again.
+fn give_up(live: &Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, now: u64) -> Option<Timer> {
     let held = live.upgrade()?;
-    // If this driver will look at the queue again, that look will add a new job of this kind. Waiters that only wait
+    // If this driver will look at the queue again, that look will add a new timer of this kind. Waiters that only wait
     // for the parent may be served by the parent's drivers, which do not notify this driver, so it has to try again.
     if held.stays(number, times == MAX_DOUBLINGS) {
         return None;
@@ -244,16 +242,8 @@ fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, no
     if hash.is_none_or(|hash| owner.retire(live.as_ptr(), hash, now)) {
         return None;
     }
-    Some(Next::At(now.saturating_add(LINGER << times), Job::GiveUp(live, (times + 1) % (MAX_DOUBLINGS + 1))))
-}
-
-/// Whether a job is still useful.
-fn is_useful(job: &Job, number: u64, owner: &dyn EntryOwner) -> bool {
-    let Job::Due(live, noted) = job else { return true };
-    let Some(held) = live.upgrade() else { return false };
-    let is_useful = held.is_noted(number, *noted);
-    let_go(held, owner);
-    is_useful
+    let (at, gives_up) = (now.saturating_add(LINGER << times), Some((times + 1) % (MAX_DOUBLINGS + 1)));
+    Some(Timer { at, address: live.as_ptr().addr(), gives_up })
 }
 
 /// Drops the `Arc` and notifies the map, because a sweep may have found the entry in use meanwhile.
