@@ -265,7 +265,8 @@ impl Builder {
     ///   simulation.
     /// * `settle`, `replenish`, `pause_for` and `set_quota` also act on the simulation, at the instant of the call. A
     ///   verdict that was given before stays as it was; the verdicts of later calls include the change.
-    /// * A `consume` that is dropped while an enforced quota, the cap or a pause holds it back leaves the simulation too.
+    /// * A call that an enforced quota, the cap, a pause or `max_waiting` refuses is not made on the simulation, and a
+    ///   `consume` that is dropped while one of them holds it back leaves the simulation too.
     /// * `max_in_flight`, `max_waiting`, pauses and `close` are no quotas, so they stay enforced. The cap is left out of
     ///   the simulation, as it is left out of [`estimate`](Limiter::estimate).
     /// * If the wait depends on a manual quota, it is unknown.

@@ -4,8 +4,8 @@
 //!
 //! * The limiter itself. A quota in dry run is represented there by an [open](super::schedule::Schedule::open) schedule,
 //!   which holds back no claim. All algorithms are the same as without dry run.
-//! * A [`DryRun`], which simulates the same limiter with **all** quotas enforced. Every call arrives here too, and gets a
-//!   [`Verdict`]. The simulation never grants, delays or refuses anything.
+//! * A [`DryRun`], which simulates the same limiter with **all** quotas enforced. Every call that the limiter itself does
+//!   not refuse arrives here too, and gets a [`Verdict`]. The simulation never grants, delays or refuses anything.
 //!
 //! So a quota in dry run cannot weaken or delay the enforced quotas beside it, and the simulation is exact by
 //! construction: it moves the same [`Supply`] by the same rule as the queue of a limiter (see `state/serving.rs`).
