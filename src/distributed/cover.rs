@@ -11,26 +11,21 @@ pub(super) struct Cover<I> {
     pub(super) keeps: u64,
     /// How many tokens are left of the current piece.
     pub(super) left: u64,
-    /// How many tokens of earlier pieces have to be kept for the claims so far: the maximum over these claims.
-    pub(super) counts_on: u64,
     pub(super) pieces: I,
 }
 
 impl<I: Iterator<Item = u64>> Cover<I> {
     /// The number of tokens that the next claim lacks. The claim begins at `start` and ends at `ticket`.
     pub(super) fn lacks(&mut self, start: u64, ticket: u64) -> u64 {
-        let mut kept = 0;
         loop {
             let need = ahead(ticket, self.at).max(0) as u64;
             if need <= self.left {
                 self.left -= need;
                 self.at = self.at.wrapping_add(need);
-                self.counts_on = self.counts_on.max(kept);
                 return 0;
             }
             let space = ahead(start.wrapping_add(self.keeps), self.at).max(0) as u64;
             self.at = self.at.wrapping_add(self.left.min(space));
-            kept = ahead(self.at, start).max(0) as u64;
             match self.pieces.next() {
                 Some(left) => self.left = left,
                 None => {
@@ -49,7 +44,7 @@ mod tests {
     #[test]
     fn a_piece_is_used_up_and_what_is_left_of_it_is_kept_as_far_as_may_be() {
         let lacks = |keeps: u64| {
-            let mut cover = Cover { at: 0, keeps, left: 0, counts_on: 0, pieces: [10].into_iter() };
+            let mut cover = Cover { at: 0, keeps, left: 0, pieces: [10].into_iter() };
             [(0, 6), (6, 9), (9, 14)].map(|(start, ticket)| cover.lacks(start, ticket))
         };
         assert_eq!([0, 1, 3].map(lacks), [[0, 0, 5], [0, 0, 4], [0, 0, 4]]);

@@ -49,16 +49,15 @@ impl State {
         self.leases().forget_waits(front);
         let mut view = self.view(rovers, quota, now, &planner);
         let soon = now.saturating_add(planner.round_trip);
-        let mut classes = self.class_requests(&planner, &view, rovers, soon);
+        let classes = self.class_requests(&planner, &view, rovers, soon);
         view.class_due = classes.due;
         if view.sent_away.take().is_some() && planner.classes.is_none() {
             let wanted = self.whole_claims(rovers, quota, &view, planner.share(), soon, &classes);
             planner.recall(&wanted);
             view.sent_away = planner.sent_away;
         }
-        let allowed = planner.allowance;
         let claims = |share| self.whole_claims(rovers, quota, &view, share, soon, &classes);
-        let mut plan = planner.next(&view, &claims, &|| self.counted_on(rovers, quota));
+        let mut plan = planner.next(&view, &claims);
         if let Plan::Request(ask) = &mut plan {
             self.allow(rovers, &planner, ask.leave);
             let leases = self.leases();
@@ -73,14 +72,6 @@ impl State {
             if planner.is_out {
                 // They came before the outage: see `persist`.
                 (ask.back, ask.unused) = (0, 0);
-            }
-            if ask.want > 0 && planner.allowance < allowed {
-                // The ask lowers the allowance, and the number of tokens that waiters lack was computed with the old one:
-                // compute it anew.
-                let view = self.view(rovers, quota, now, &planner);
-                classes = self.class_requests(&planner, &view, rovers, soon);
-                let wanted = self.whole_claims(rovers, quota, &view, planner.share(), soon, &classes);
-                (ask.want, ask.first, ask.banked) = (wanted.want, wanted.first, view.banked.min(planner.allowance));
             }
             if !ask.leave && planner.classes.is_some() {
                 (ask.want, ask.first) = (classes.wanted.want, classes.wanted.first);
@@ -181,29 +172,11 @@ impl State {
         wanted.or_debts(lack.min(share.max(1)), view.in_vain_for)
     }
 
-    /// How much of the allowance is needed for the claims that have all their tokens promised. If fewer tokens may be
-    /// kept, one of these claims is left with a piece that does not complete it.
-    fn counted_on(&self, rovers: &Rovers, quota: usize) -> u64 {
-        if self.has_classes() {
-            return self.installments_count_on(rovers, quota);
-        }
-        let mut cover = self.cover(quota);
-        let mut start = self.base(rovers);
-        for (_, cost, debt_after) in self.claims_and_debts() {
-            let ticket = start.wrapping_add(cost);
-            if cover.lacks(start, ticket) > 0 {
-                break;
-            }
-            start = ticket.wrapping_add(debt_after);
-        }
-        cover.counts_on
-    }
-
     /// The promised tokens, to be distributed over the claims in the queue.
     pub(super) fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64> + Clone> {
         let schedule = &self.supply.quotas()[quota];
         let pieces = self.leases_of(quota).into_iter().flat_map(Leases::pieces);
-        Cover { at: schedule.head, keeps: schedule.burst, left: 0, counts_on: 0, pieces }
+        Cover { at: schedule.head, keeps: schedule.burst, left: 0, pieces }
     }
 
     pub(super) fn leases_of(&self, quota: usize) -> Option<&Leases> {

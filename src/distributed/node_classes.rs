@@ -249,13 +249,6 @@ impl State {
         }
         self.settle_classes(rovers, planner);
     }
-
-    /// What [`counted_on`](Self::counted_on) is with classes.
-    pub(super) fn installments_count_on(&self, rovers: &Rovers, quota: usize) -> u64 {
-        let mut cover = self.cover(quota);
-        _ = self.next_installments(rovers).find(|next| cover.lacks(next.start, next.end) > 0);
-        cover.counts_on
-    }
 }
 
 /// The number of a class with this name in the class with the number `parent`: FNV-1a of 64 bits, folded to 52, the same on all

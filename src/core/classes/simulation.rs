@@ -16,13 +16,6 @@ pub(crate) const MOST_SIMULATED: ClassId = 1_024;
 /// A claim that waits: its cost, and the debt that was noted behind it.
 pub(crate) type Waiting = (u64, u64);
 
-/// An installment in its turn: the positions at which it begins and ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Installment {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-}
-
 pub(crate) struct Simulation {
     scheduler: Scheduler,
     supply: Supply,
@@ -32,36 +25,9 @@ pub(crate) struct Simulation {
 impl Simulation {
     /// A copy of a limiter, without its in-flight cap: no clock can tell when tokens are released.
     pub(crate) fn new(scheduler: &Scheduler, supply: &Supply, base: u64) -> Self {
-        let mut copy = Self::capped(scheduler, supply, base);
-        copy.supply.uncap();
-        copy
-    }
-
-    /// A copy of a limiter with its in-flight cap.
-    pub(crate) fn capped(scheduler: &Scheduler, supply: &Supply, base: u64) -> Self {
-        Self { scheduler: scheduler.clone(), supply: supply.clone(), base }
-    }
-
-    /// The installments that come next, [`MAX_STEPS`] of them at most, in a limiter without floors and ceilings: their order
-    /// does not depend on when they come. `queue` lists the claims that wait in a leaf.
-    pub(crate) fn installments<I: Iterator<Item = Waiting>>(
-        mut self,
-        queue: impl Fn(ClassId) -> I,
-    ) -> impl Iterator<Item = Installment> {
-        let mut queues = BTreeMap::new();
-        let installments = std::iter::from_fn(move || {
-            let now = self.supply.synced();
-            let (pick, start) = (self.scheduler.pick()?, self.base);
-            self.base = self.base.wrapping_add(pick.tokens);
-            if let Paid::Claim(granted) = self.scheduler.pay(pick, &mut self.supply, start) {
-                let queue = queues.entry(granted).or_insert_with(|| queue(granted).peekable());
-                let (_, debt) = queue.next()?;
-                let next = queue.peek().map_or(0, |(cost, _)| *cost);
-                self.scheduler.advance(granted, next, debt, now);
-            }
-            Some(Installment { start, end: self.base })
-        });
-        installments.take(MAX_STEPS)
+        let mut supply = supply.clone();
+        supply.uncap();
+        Self { scheduler: scheduler.clone(), supply, base }
     }
 
     /// The instant at which a claim of `cost` tokens made now in `leaf` is granted; `None` if no clock can tell. Exact if

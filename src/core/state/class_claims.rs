@@ -3,7 +3,7 @@
 
 use super::class_joint::next_front;
 use super::{Role, State, classes_in};
-use crate::core::classes::{Backlog, ClassId, Classes, Installment, MOST_SIMULATED, ROOT, Simulation};
+use crate::core::classes::{Backlog, ClassId, Classes, MOST_SIMULATED, ROOT, Simulation};
 use crate::core::forecast::Claim;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
@@ -195,15 +195,6 @@ impl State {
         let classes = self.classes().map_or_else(|| vec![ROOT], Classes::all);
         let fronts = classes.into_iter().filter_map(|class| self.claims_of(class).next());
         fronts.map(|(number, ..)| number).min()
-    }
-
-    /// The installments that come next, if the classes have neither floors nor ceilings.
-    pub(crate) fn next_installments(&self, rovers: &Rovers) -> impl Iterator<Item = Installment> {
-        self.classes().into_iter().flat_map(|classes| {
-            let base = self.base(rovers);
-            let simulation = Simulation::capped(&classes.scheduler, &self.supply, base);
-            simulation.installments(|leaf| classes.waiting_in_leaf(leaf))
-        })
     }
 
     /// The number of tokens that `try_acquire` could get now, in a class or in a limiter without classes.

@@ -11,15 +11,10 @@ impl RefillPlanner {
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
     /// instant.
     ///
-    /// `waiting` returns what waiters lack in whole claims, up to about this node's part. `counted_on` returns the part of the
-    /// allowance that waiters count on.
-    pub(crate) fn next(&mut self, view: &View, waiting: &dyn Fn(u64) -> Wanted, counted_on: &dyn Fn() -> u64) -> Plan {
+    /// `waiting` returns what waiters lack in whole claims, up to about this node's part.
+    pub(crate) fn next(&mut self, view: &View, waiting: &dyn Fn(u64) -> Wanted) -> Plan {
         self.low = None;
-        let mut plan = if view.lack > 0 {
-            self.choose_for_waiters(view, waiting, counted_on)
-        } else {
-            self.choose_alone(view, counted_on)
-        };
+        let mut plan = if view.lack > 0 { self.choose_for_waiters(view, waiting) } else { self.choose_alone(view) };
         if let Plan::Sleep(until) = &mut plan {
             self.stuck = view.stuck;
             if view.stuck.is_some() {
@@ -31,12 +26,7 @@ impl RefillPlanner {
         plan
     }
 
-    fn choose_for_waiters(
-        &mut self,
-        view: &View,
-        waiting: &dyn Fn(u64) -> Wanted,
-        counted_on: &dyn Fn() -> u64,
-    ) -> Plan {
+    fn choose_for_waiters(&mut self, view: &View, waiting: &dyn Fn(u64) -> Wanted) -> Plan {
         let pace = self.pace_at(view);
         let bank = self.bank_at(pace);
         let lead_time = self.round_trip + MARGIN;
@@ -52,7 +42,7 @@ impl RefillPlanner {
                 // If all claims can have their tokens, the rest of the part is for callers to come.
                 let bank = if self.acked > 0 && claims.want >= view.lack { bank } else { 0 };
                 let ahead = bank.min(self.share().min(self.part).saturating_sub(claims.want));
-                return self.ask(view, pace, Needs { claims, ahead, bank }, counted_on);
+                return self.ask(view, pace, Needs { claims, ahead, bank });
             }
             // Another bound delays the queue: even the front waiter could not use tokens now.
             due = view.now.saturating_add(lead_time);
@@ -63,20 +53,20 @@ impl RefillPlanner {
             self.low = Some(view.covered.wrapping_add(view.lack));
         }
         if renews {
-            return self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on);
+            return self.ask(view, pace, Needs { bank, ..Needs::default() });
         }
         Plan::Sleep(if is_known { due.min(renewal) } else { due })
     }
 
     /// The plan while no caller waits: tokens for callers to come.
-    fn choose_alone(&mut self, view: &View, counted_on: &dyn Fn() -> u64) -> Plan {
+    fn choose_alone(&mut self, view: &View) -> Plan {
         let pace = self.pace_at(view);
         // A node that asks for more than it may keep waits before it asks again. Callers that wait then need fewer requests;
         // callers that do not would be denied meanwhile.
         let most = if self.denies { self.fair_allowance() } else { u64::MAX };
         let bank = self.bank_at(pace).min(most);
         if view.has_too_much || view.has_spares {
-            return self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on);
+            return self.ask(view, pace, Needs { bank, ..Needs::default() });
         }
         let target = bank.min(self.allowance).max(self.minimum);
         let low = self.low_mark(target, pace);
@@ -87,7 +77,7 @@ impl RefillPlanner {
             // Other nodes count on their shares of what is left.
             let most = self.part.max(self.minimum);
             let ahead = bank.saturating_sub(view.banked).min(most);
-            return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() }, counted_on);
+            return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() });
         }
         // Callers that do not wait find a token again only if the last one that is used is asked for at once.
         let least = u64::from(self.denies && view.banked > 0);
@@ -102,7 +92,7 @@ impl RefillPlanner {
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
         } else {
-            self.ask(view, pace, Needs { bank, ..Needs::default() }, counted_on)
+            self.ask(view, pace, Needs { bank, ..Needs::default() })
         }
     }
 
@@ -116,17 +106,16 @@ impl RefillPlanner {
         Plan::Sleep(until)
     }
 
-    fn ask(&mut self, view: &View, pace: u64, needs: Needs, counted_on: &dyn Fn() -> u64) -> Plan {
+    fn ask(&mut self, view: &View, pace: u64, needs: Needs) -> Plan {
         let banked = view.banked.min(self.allowance);
         let wanted = needs.bank.max(banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
-        // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
-        // waiters would need all its tokens promised again.
+        // A shrinking allowance shrinks here first.
         let is_waiting = view.lack > 0;
         if self.terms.is_calendar() {
             // What is kept when a period begins counts in it: so no more than there is.
-            self.allowance = self.allowance.min(banked.max(counted_on()));
+            self.allowance = self.allowance.min(banked);
         } else if is_waiting || wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
-            self.allowance = self.allowance.min(wanted.max(counted_on()));
+            self.allowance = self.allowance.min(wanted);
         }
         (self.pace, self.asked_for) = (pace, needs.claims.claim);
         (self.total, self.asked_at) = (view.total, view.now);
@@ -139,7 +128,7 @@ impl RefillPlanner {
             useful: needs.claims.useful / 1_000,
             rtt: self.round_trip / 1_000,
             ahead: needs.ahead,
-            banked,
+            banked: banked.min(self.allowance),
             allowance: wanted,
             minimum: self.minimum,
             held: self.allowance,
