@@ -78,12 +78,12 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
         let (waiting, tokens, in_flight, lateness, totals) = live.look_at(|state, rovers, _| {
             let in_flight = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
             let totals = (state.granted(rovers), state.totals.refunded);
-            (state.queue.len(), state.queue.tokens(), in_flight, state.totals.lateness, totals)
+            (state.queue.len(), state.waiting_tokens(), in_flight, state.totals.lateness, totals)
         });
         self.count(totals);
         self.keys_waiting += u64::from(waiting > 0);
         self.waiting_tasks += waiting;
-        self.waiting_tokens += tokens;
+        self.waiting_tokens = self.waiting_tokens.saturating_add(tokens);
         self.in_flight = self.in_flight.map(|sum| sum + in_flight);
         self.lateness = self.lateness.max(Duration::from_nanos(lateness));
     }
