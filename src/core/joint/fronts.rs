@@ -152,10 +152,22 @@ impl Fronts {
         self.alarms.first().map(|(at, _)| *at)
     }
 
-    /// The first alarm, of another front than the one that is reviewed.
+    /// The first alarm, except that for the grant of the front that is reviewed.
     pub(crate) fn next_alarm(&self) -> Option<(u64, u64)> {
         let reviewed = self.reviewed.map(|(number, ..)| number);
-        self.alarms.iter().find(|(_, number)| Some(*number) != reviewed).copied()
+        let is_next = |(at, number): &&(u64, u64)| Some(*number) != reviewed || self.begins_at(*at, *number);
+        self.alarms.iter().find(is_next).copied()
+    }
+
+    /// Whether front `number` wants to hold this limiter from this instant on, before its joint instant.
+    fn begins_at(&self, at: u64, number: u64) -> bool {
+        let joint_due = self.fronts.get(&number).and_then(|front| front.joint_due);
+        !self.ready.contains(&number) && joint_due.is_some_and(|joint_due| at < joint_due)
+    }
+
+    /// The first alarm of another front than `number`.
+    pub(crate) fn next_alarm_of_others(&self, number: u64) -> Option<u64> {
+        self.alarms.iter().find(|(_, other)| *other != number).map(|(at, _)| *at)
     }
 
     /// The front has to be reviewed before anything else is decided here.

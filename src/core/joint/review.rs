@@ -37,7 +37,7 @@ impl JointSet {
         let mut sets = vec![self];
         while let Some(set) = sets.last().cloned() {
             let is_last = sets.len() == 1;
-            match with_locked(&set, wakes, |members, wakes| members.review(is_last, wakes)) {
+            match with_locked(&set, wakes, |members, wakes| members.review(&sets, wakes)) {
                 Reviewed::Done => {
                     sets.pop();
                     if !is_last {
@@ -124,10 +124,14 @@ impl Members<'_> {
         self.members.len() == self.set.members.len()
     }
 
-    /// Reviews the set at each instant at which that is due by now, and serves its members up to now; or, if it is not the
-    /// `last` set, only once: another set is reviewed then, and none of the members may be served past that.
-    fn review(&mut self, is_last: bool, wakes: &mut Wakes) -> Reviewed {
-        let result = self.review_all(is_last, wakes);
+    /// Reviews the set at each instant at which that is due by now, and serves its members up to now; or, if others of the
+    /// `sets` wait for this one, only once: another set is reviewed then, and none of the members may be served past that.
+    fn review(&mut self, sets: &[Arc<JointSet>], wakes: &mut Wakes) -> Reviewed {
+        let is_last = sets.len() == 1;
+        let result = match self.review_all(sets, wakes) {
+            Reviewed::Done if is_last => self.urgent_set(sets).map_or(Reviewed::Done, Reviewed::After),
+            before => before,
+        };
         if !is_last || !matches!(result, Reviewed::Done) {
             return self.interrupt(result);
         }
@@ -140,13 +144,16 @@ impl Members<'_> {
         Reviewed::Done
     }
 
-    fn review_all(&mut self, is_last: bool, wakes: &mut Wakes) -> Reviewed {
+    fn review_all(&mut self, sets: &[Arc<JointSet>], wakes: &mut Wakes) -> Reviewed {
         let mut is_reviewed = false;
-        while !self.queue.is_empty() && (is_last || !is_reviewed) {
+        while !self.queue.is_empty() && (sets.len() == 1 || !is_reviewed) {
             if wakes.must_pause() {
                 return Reviewed::Again;
             }
             wakes.steps += 1;
+            if let Some(other) = self.urgent_set(sets) {
+                return Reviewed::After(other);
+            }
             is_reviewed = true;
             if let Some((member, outcome)) = self.refusal() {
                 self.turn_front_away(member, outcome, wakes);
@@ -159,6 +166,13 @@ impl Members<'_> {
             self.decide(wakes);
         }
         Reviewed::Done
+    }
+
+    /// A set, none of these, that has to be reviewed before anything else is decided in a member.
+    fn urgent_set(&self, sets: &[Arc<JointSet>]) -> Option<Arc<JointSet>> {
+        let fronts = self.members.iter().filter_map(|(_, it)| it.state.joint());
+        let mut urgent = fronts.filter_map(|fronts| Some(&fronts.get(fronts.first_urgent()?)?.set));
+        urgent.find(|urgent| sets.iter().all(|set| !Arc::ptr_eq(set, urgent))).cloned()
     }
 
     pub(super) fn parts(&self) -> Vec<Part> {
@@ -245,7 +259,11 @@ impl Members<'_> {
     /// Serves all members up to an instant. Returns what has to happen before that.
     fn serve_up_to(&mut self, instants: &[u64], wakes: &mut Wakes) -> Option<Reviewed> {
         let parts = self.parts();
-        for ((index, Locked { core, state, .. }), at) in self.members.iter_mut().zip(instants) {
+        // First the member with the next alarm of another set: if that comes before, no member is served past it.
+        let first = (0..self.members.len()).min_by_key(|place| self.next_alarm(*place, &parts));
+        let rest = (0..self.members.len()).filter(|place| Some(*place) != first);
+        for place in first.into_iter().chain(rest) {
+            let ((index, Locked { core, state, .. }), at) = (&mut self.members[place], &instants[place]);
             let number = parts[*index].number;
             match state.serve_for_review(&core.rovers, number, *at, wakes) {
                 Served::All | Served::Held => {}
@@ -254,6 +272,13 @@ impl Members<'_> {
             }
         }
         None
+    }
+
+    /// The next alarm of another set in a member, in common time.
+    fn next_alarm(&self, place: usize, parts: &[Part]) -> i128 {
+        let (index, it) = &self.members[place];
+        let alarm = it.state.joint().and_then(|fronts| fronts.next_alarm_of_others(parts[*index].number));
+        alarm.map_or(i128::MAX, |at| self.set.members[*index].common(at))
     }
 
     /// Decides about the front at the instant up to which all members are served.

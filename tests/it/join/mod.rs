@@ -11,6 +11,7 @@ mod classes;
 mod classes_given_up;
 mod grants;
 mod histories;
+mod late_timers;
 mod many_claims;
 mod oracle;
 mod overtaking;

@@ -1,0 +1,49 @@
+//! A timer that is late, by many grants: joint claims over several sets have their own instants all the same.
+
+use super::{limiter, tick};
+use crate::fixture::*;
+
+const NANO: Duration = Duration::from_nanos(1);
+/// Time passes for this long, in nanoseconds.
+const SPAN: u32 = 100_000;
+
+/// The tokens that four limiters grant, in a row of which each two neighbours have a set of joint claims, if they are served
+/// every `step` nanoseconds.
+fn granted(burst: u64, costs: [u64; 2], with_plain: bool, step: u32) -> Vec<u64> {
+    let clock = ManualClock::new();
+    let limiters = [900, 500, 1_000, 700].map(|period| limiter(&clock, Quota::new(1, period * NANO).burst(burst)));
+    let pairs = (0..300).map(|claim| [&limiters[claim % 3], &limiters[claim % 3 + 1]]);
+    // Claims that are granted and not seen are refunded when they are dropped.
+    let joint: Vec<_> = pairs.map(|[one, other]| pending_or_done(join([(one, costs[0]), (other, costs[1])]))).collect();
+    let plain = limiters.iter().flat_map(|limiter| (0..30).map(move |_| pending_or_done(limiter.consume(2))));
+    let plain: Vec<_> = plain.take(if with_plain { usize::MAX } else { 0 }).collect();
+    for _ in 0..SPAN / step {
+        clock.advance(step * NANO);
+        tick(&limiters.each_ref());
+    }
+    let granted = limiters.iter().map(|limiter| limiter.snapshot().granted).collect();
+    drop((joint, plain));
+    granted
+}
+
+fn pending_or_done<F: Future>(future: F) -> Spawn<F>
+where
+    F::Output: Debug,
+{
+    let mut future = spawn(future);
+    drop(future.poll());
+    future
+}
+
+#[test]
+fn a_late_timer_grants_as_many_joint_claims_of_each_set_as_timers_in_time() {
+    for (burst, costs) in [(1, [1, 1]), (10, [5, 3]), (2, [24, 4])] {
+        for with_plain in [false, true] {
+            let in_time = granted(burst, costs, with_plain, 100);
+            for late in [2_000, 10_000, SPAN] {
+                let name = format!("burst {burst}, {costs:?}, plain {with_plain}, {late} ns late");
+                assert_eq!(granted(burst, costs, with_plain, late), in_time, "{name}");
+            }
+        }
+    }
+}
