@@ -67,13 +67,8 @@ pub(crate) struct Driver {
     alarm: u64,
     /// How many drivers were due to wake before this one when it set its alarm; 0 for the lead.
     rank: u32,
-    notes: Notes,
-}
-
-/// What a driver of many queues has of this queue in its own data structures. Stored here, next to the queue's other
-/// driver fields, because every access to the queue reads those, and a queue among a hundred thousand is in no cache.
-#[derive(Debug)]
-struct Notes {
+    // What a driver of many queues has of this queue in its own data structures. Stored here, next to the queue's other driver
+    // fields, because every access to the queue reads those, and a queue among a hundred thousand is in no cache.
     /// The instant of the timer for its next turn, or [`NO_TIMER`].
     timer: u64,
     /// Whether the driver has recorded that this queue may be removed.
@@ -179,8 +174,7 @@ impl Drivers {
 
     /// Registers a driver of many queues, under the id that it has in all of them.
     pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
-        let driver =
-            Driver { id, kind, waker: None, alarm: 0, rank: 0, notes: Notes { timer: NO_TIMER, lingers: false } };
+        let driver = Driver { id, kind, waker: None, alarm: 0, rank: 0, timer: NO_TIMER, lingers: false };
         if self.lead.is_none() {
             self.lead = Some(driver);
             return;

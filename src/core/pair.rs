@@ -131,7 +131,7 @@ impl Both<'_, '_> {
         let group = self.parent_link.parent.group;
         cost <= self.parent.state.max_cost()
             && !self.parent.state.is_closed(group)
-            && !self.parent.state.has_parked()
+            && self.parent.state.supply.aside() == 0
             && (group == ROOT || self.parent.state.is_free(group))
             && self.parent.state.admit(&self.parent.core.rovers, cost).is_some()
     }

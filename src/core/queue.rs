@@ -146,7 +146,8 @@ impl Queue {
         self.len == self.aside
     }
 
-    /// The sum of the costs in the queue.
+    /// What the claims in the queue lack: the sum of their costs. With classes, what was set aside for them is counted out
+    /// of the limiter's own queue already.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }
@@ -282,10 +283,15 @@ impl Queue {
         self.tokens += cost;
     }
 
-    /// A joint claim of `cost` tokens leaves the queue of its class, without a grant yet.
-    pub(crate) fn count_aside(&mut self, cost: u64) {
+    /// A joint claim leaves the queue of its class. Its [tokens](Self::count_tokens_out) may stay.
+    pub(crate) fn count_aside(&mut self) {
         self.aside += 1;
-        self.tokens -= cost;
+    }
+
+    /// Claims in the queue of a class lack `tokens` less.
+    #[inline]
+    pub(crate) fn count_tokens_out(&mut self, tokens: u64) {
+        self.tokens -= tokens;
     }
 
     /// Counts a claim that waits in the queue of a class of this queue's limiter.
@@ -294,11 +300,11 @@ impl Queue {
         self.tokens += cost;
     }
 
-    /// The claim does not wait any more.
+    /// A claim that lacked `tokens` does not wait any more.
     #[inline]
-    pub(crate) fn count_out(&mut self, cost: u64) {
+    pub(crate) fn count_out(&mut self, tokens: u64) {
         self.len -= 1;
-        self.tokens -= cost;
+        self.tokens -= tokens;
     }
 
     /// Records a debt behind the last waiter, whose number is returned; `None` if no claim waits here.

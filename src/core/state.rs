@@ -315,12 +315,9 @@ impl State {
         rovers.last_denial().forget();
     }
 
-    /// The *base*: the position at which everything that is granted or charged ends. The front claim begins there.
+    /// The *base*: the position at which everything that is granted, charged or set aside ends. The front claim begins there.
     #[inline]
     pub(crate) fn base(&self, rovers: &Rovers) -> u64 {
-        if self.role.has(Role::CLASSES) {
-            return self.class_base(rovers);
-        }
         rovers.tail().wrapping_sub(self.queue.tokens()).wrapping_sub(self.supply.debts())
     }
 
@@ -384,6 +381,11 @@ impl State {
     #[inline]
     pub(crate) fn is_unfinished(&self) -> bool {
         self.last_due == 0
+    }
+
+    /// The sum of the costs of all claims in the queue, or in those of classes.
+    pub(crate) fn costs(&self) -> u64 {
+        self.queue.tokens() + self.supply.aside()
     }
 
     /// The number of tokens left after a claim that ends at `ticket`.

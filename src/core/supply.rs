@@ -43,8 +43,11 @@ use quotas::Quotas;
 pub(crate) struct Supply {
     /// The position at which the in-flight cap ends; `None` without a cap.
     ceiling: Option<u64>,
-    /// Tokens of debts behind waiters. They count as in flight already, although no grant has passed their positions.
+    /// Tokens of debts that wait to be paid. They count as in flight already, although no grant has passed their positions.
     debts: u64,
+    /// Tokens that are taken for claims that are not granted yet, with classes. They are not in flight yet: the ceiling is
+    /// later by as many.
+    set_aside: u64,
     /// The end of the pause: no claim passes before this instant, in nanoseconds. 0 if there was no pause.
     gate: u64,
     /// The instant, in nanoseconds, up to which everything here is advanced. Never moves back, even if the clock does.
@@ -72,7 +75,7 @@ impl Supply {
         at: u64,
     ) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
-        Self { quotas: schedules.collect(), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
+        Self { quotas: schedules.collect(), ceiling, debts: 0, set_aside: 0, gate: 0, synced: at, claimed, changes: 0 }
     }
 
     /// Counts the periods of stepped quotas from the origin of time.
@@ -111,8 +114,9 @@ impl Supply {
         self.synced < self.gate
     }
 
+    /// The position at which the in-flight cap ends, as if nothing were set aside.
     pub(crate) fn ceiling(&self) -> Option<u64> {
-        self.ceiling
+        self.ceiling.map(|ceiling| ceiling.wrapping_sub(self.set_aside))
     }
 
     /// The smallest burst of all quotas; without a quota, the largest burst that there is.
@@ -152,10 +156,12 @@ impl Supply {
         }
     }
 
-    /// The earliest of all heads; `None` without a quota.
+    /// The tokens that are there behind `end`, as far as the cap lets them go, once `granted` of those set aside are granted.
     #[inline]
-    pub(crate) fn least_head(&self) -> Option<u64> {
-        self.quotas.iter().map(|quota| quota.head).reduce(earlier)
+    pub(crate) fn level(&self, end: u64, granted: u64) -> u64 {
+        let cap_end = self.ceiling.map(|it| it.wrapping_sub(granted).wrapping_sub(self.debts));
+        let ends = self.quotas.iter().map(|quota| quota.head).chain(cap_end);
+        ahead(ends.reduce(earlier).unwrap_or(end), end).max(0) as u64
     }
 
     /// Mints everything up to `now`. `front` is the ticket of the front waiter, if a waiter waits.
@@ -184,18 +190,11 @@ impl Supply {
         if self.is_capped_below(ticket) { None } else { self.scheduled(ticket) }
     }
 
-    /// The instant, not before `synced`, at which a front claim of `cost` that begins at `base` passes. It does not wait for
-    /// `debt` of the tokens that are missing there.
-    pub(crate) fn due_with_credit(&self, base: u64, cost: u64, debt: u64) -> Option<u64> {
-        let end = base.wrapping_add(cost);
-        if debt == 0 {
-            return self.due(end);
-        }
-        if self.is_capped_below(end) {
-            return None;
-        }
+    /// [`scheduled`](Self::scheduled), of a front claim of `cost` that begins at `base` and does not wait for `debt` of the
+    /// tokens that are missing there.
+    pub(crate) fn scheduled_with_credit(&self, base: u64, cost: u64, debt: u64) -> Option<u64> {
         let minted = self.quotas.iter().try_fold(self.synced, |at, quota| {
-            let end = end.wrapping_sub(Self::credit(quota, base, debt));
+            let end = base.wrapping_add(cost).wrapping_sub(Self::credit(quota, base, debt));
             Some(at.max(quota.passes(end, Self::bound(self.claimed, quota.burst, None))?))
         });
         Some(minted?.max(self.gate))
@@ -287,8 +286,9 @@ impl Supply {
         source.not_before(u64::try_from(ahead(ticket, self.quotas[quota].head)).ok()?, self.synced)
     }
 
+    /// Whether the cap has no space for a claim that ends at `ticket`.
     #[inline]
-    fn is_capped_below(&self, ticket: u64) -> bool {
+    pub(crate) fn is_capped_below(&self, ticket: u64) -> bool {
         self.ceiling.is_some_and(|ceiling| ahead(ticket.wrapping_add(self.debts), ceiling) > 0)
     }
 
@@ -332,9 +332,33 @@ impl Supply {
         self.cut(None);
     }
 
-    /// Records a debt of `n` tokens behind the waiters in the queue.
+    /// Records a debt of `n` tokens that waits to be paid.
     pub(crate) fn owe(&mut self, n: u64) {
         self.debts += n;
+    }
+
+    /// Takes `n` tokens for a claim that is not granted yet.
+    pub(crate) fn set_aside(&mut self, n: u64) {
+        self.claim(n);
+        self.raise_ceiling(n);
+        self.set_aside += n;
+    }
+
+    /// The claim was granted for which `n` tokens were set aside.
+    pub(crate) fn grant_aside(&mut self, n: u64) {
+        self.raise_ceiling(n.wrapping_neg());
+        self.set_aside -= n;
+    }
+
+    /// The claim has left for which `n` tokens were set aside.
+    pub(crate) fn drop_aside(&mut self, n: u64) {
+        self.set_aside -= n;
+    }
+
+    /// How many tokens are taken for claims that are not granted yet.
+    #[inline]
+    pub(crate) fn aside(&self) -> u64 {
+        self.set_aside
     }
 
     /// Moves every position by `n`, past tokens that belong to no claim: those of a claim that has left, or those by which
@@ -422,7 +446,8 @@ impl Supply {
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
     }
 
-    /// Tokens of debts behind the waiters.
+    /// Tokens of debts that wait to be paid.
+    #[inline]
     pub(crate) fn debts(&self) -> u64 {
         self.debts
     }

@@ -13,23 +13,9 @@ impl Scheduler {
     /// A debt of `tokens` joins a leaf in which no claim waits, while other claims wait.
     pub(crate) fn add_debt(&mut self, leaf: ClassId, tokens: u64, now: u64) {
         debug_assert!(!self.are_debts_charged, "it would be taken off with the others");
-        self.owed += tokens;
         let known = self.leaf(leaf);
         self.list_debtor(leaf);
         self.set_leaf(leaf, Leaf { owed: known.owed + tokens, ..known }, now);
-    }
-
-    /// A debt of `tokens` was noted behind a claim that has left: it joins the leaf.
-    pub(crate) fn carry_debt(&mut self, leaf: ClassId, tokens: u64, now: u64) {
-        if tokens > 0 {
-            self.owed -= tokens;
-            self.add_debt(leaf, tokens, now);
-        }
-    }
-
-    /// A debt of `tokens` was noted behind a claim in the queue.
-    pub(crate) fn note_debt(&mut self, tokens: u64) {
-        self.owed += tokens;
     }
 
     pub(super) fn list_debtor(&mut self, id: ClassId) {
@@ -40,9 +26,9 @@ impl Scheduler {
 
     /// No claim waits any more: charges the rest of all debts at once.
     pub(crate) fn charge_debts(&mut self, supply: &mut Supply) {
-        let (sum, now) = (std::mem::take(&mut self.owed), supply.synced());
+        let (sum, now) = (supply.debts(), supply.synced());
         if sum > 0 {
-            supply.claim(sum);
+            supply.pass(0, sum);
             self.note_taken(sum, now);
             self.take_debts_off(now);
         }

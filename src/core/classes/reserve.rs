@@ -1,8 +1,8 @@
 //! Joint claims in the scheduler: a claim that also waits in other limiters has its turn before its tokens are taken.
 //!
 //! The turn charges the classes on the path, as an installment does. The tokens are taken from the quotas when all
-//! limiters grant the claim. What was set aside for a claim above the burst in earlier turns stays set aside until then; it
-//! is *parked*: the claim is not at the front of its leaf any more.
+//! limiters grant the claim. What was set aside for a claim above the burst in earlier turns stays set aside until then,
+//! although the claim is not at the front of its leaf any more.
 
 use super::offer::{ClassId, Pick};
 use super::scheduler::Scheduler;
@@ -13,35 +13,25 @@ impl Scheduler {
     /// for it. [`advance`](Self::advance) follows.
     pub(crate) fn take_turn(&mut self, pick: Pick, now: u64) -> u64 {
         self.tree.pay(pick, now);
-        let paid = self.paid(pick.leaf);
-        self.set_aside -= paid;
-        self.parked += paid;
-        paid
+        self.paid(pick.leaf)
     }
 
     /// A joint claim that had its turn was granted `cost` tokens of the quotas at the instant of `supply`, beside the `paid`
     /// tokens that were set aside for it.
-    pub(crate) fn grant_reserved(&mut self, cost: u64, paid: u64, supply: &Supply) {
-        self.parked -= paid;
+    pub(crate) fn grant_reserved(&mut self, cost: u64, paid: u64, supply: &mut Supply) {
+        supply.grant_aside(paid);
         if paid == 0 {
             self.note_taken(cost, supply.synced());
         }
-        self.drop_shadow();
+        self.drop_shadow(supply);
     }
 
     /// A joint claim that had its turn leaves without a grant: gives back what was set aside for it, as
     /// [`withdraw`](Self::withdraw) does.
     pub(crate) fn withdraw_reserved(&mut self, paid: u64, supply: &mut Supply, base: u64) {
-        self.parked -= paid;
+        supply.drop_aside(paid);
         self.restore(paid, supply, base);
-        self.drop_shadow();
-    }
-
-    /// Whether something is set aside for a joint claim that had its last turn. Every grant must then be known here, and
-    /// none may be made without the lock.
-    #[inline]
-    pub(crate) fn has_parked(&self) -> bool {
-        self.parked > 0
+        self.drop_shadow(supply);
     }
 
     /// `tokens` were granted in one piece, or charged.
@@ -68,8 +58,8 @@ impl Scheduler {
 
     /// No shadow is needed while nothing is set aside.
     #[inline]
-    pub(super) fn drop_shadow(&mut self) {
-        if self.shadow.is_some() && self.set_aside == 0 && self.parked == 0 {
+    pub(super) fn drop_shadow(&mut self, supply: &Supply) {
+        if self.shadow.is_some() && supply.aside() == 0 {
             self.shadow = None;
         }
     }

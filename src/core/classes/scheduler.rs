@@ -18,7 +18,6 @@ use super::offer::{ClassId, NO_CLASS};
 use super::parts::Parts;
 use super::tree::Tree;
 use crate::Quota;
-use crate::core::rovers::ahead;
 use crate::core::steps;
 use crate::core::supply::Supply;
 use std::collections::VecDeque;
@@ -76,12 +75,6 @@ pub(crate) struct Scheduler {
     /// The leaves with a debt, or with a front claim for which something is set aside: [`Tree::is_divided`]. Of all others,
     /// the tree knows what there is to know.
     leaves: Parts<Leaf>,
-    /// The sum of `paid` over all leaves: taken for claims that are not granted yet.
-    pub(super) set_aside: u64,
-    /// Tokens that were taken for joint claims that had their last turn and are not granted yet.
-    pub(super) parked: u64,
-    /// The sum of all debts of classes.
-    pub(super) owed: u64,
     /// The leaves with a debt, and some that have paid theirs.
     pub(super) debtors: Vec<ClassId>,
     /// Which leaves are among the `debtors`.
@@ -110,9 +103,6 @@ impl Scheduler {
         Self {
             tree,
             leaves: Parts::new(Leaf::default()),
-            set_aside: 0,
-            parked: 0,
-            owed: 0,
             debtors: Vec::new(),
             is_debtor: Parts::new(false),
             are_debts_charged: false,
@@ -124,15 +114,6 @@ impl Scheduler {
 
     fn limits(supply: &Supply) -> Limits {
         Limits::of(supply.quotas().iter().map(|schedule| schedule.quota))
-    }
-
-    pub(crate) fn set_aside(&self) -> u64 {
-        self.set_aside
-    }
-
-    /// All debts of classes that are not paid yet.
-    pub(crate) fn owed(&self) -> u64 {
-        self.owed
     }
 
     /// Whether neither a claim nor a debt waits in a leaf.
@@ -226,7 +207,7 @@ impl Scheduler {
         if let Some(pick) = served {
             self.pay(pick, supply, base);
         }
-        self.advance(leaf, 0, 0, now);
+        self.advance(leaf, 0, 0, supply);
         served
     }
 
@@ -252,19 +233,12 @@ impl Scheduler {
         let is_last = pick.is_some_and(|pick| self.is_last_installment(pick));
         let again = self.tree.next_recheck();
         // Without a cap the cost is not looked up.
-        let fits = |pick: Pick| !is_last || supply.ceiling().is_none() || self.fits(supply, base, self.cost(pick.leaf));
+        let is_capped = |pick: &Pick| {
+            is_last && supply.ceiling().is_some() && supply.is_capped_below(base.wrapping_add(self.cost(pick.leaf)))
+        };
         let scheduled = |pick: Pick| supply.scheduled(base.wrapping_add(pick.tokens));
-        let at = pick.filter(|pick| fits(*pick)).and_then(scheduled).unwrap_or(u64::MAX);
+        let at = pick.filter(|pick| !is_capped(pick)).and_then(scheduled).unwrap_or(u64::MAX);
         NextStep { at: at.min(again), pick, is_last, serves: at < again }
-    }
-
-    /// Whether the in-flight cap has space for a grant of `cost` tokens.
-    #[inline]
-    pub(crate) fn fits(&self, supply: &Supply, base: u64, cost: u64) -> bool {
-        supply.ceiling().is_none_or(|cap_end| {
-            let granted = base.wrapping_sub(self.set_aside).wrapping_add(self.owed);
-            ahead(granted.wrapping_add(cost), cap_end) <= 0
-        })
     }
 
     /// Whether a claim is granted with this installment.
@@ -306,10 +280,10 @@ impl Scheduler {
             self.note_taken(tokens, at);
             supply.claim(tokens);
             self.tree.pay_claim(pick, next, at);
-            self.drop_shadow();
+            self.drop_shadow(supply);
         } else {
             self.pay(pick, supply, base);
-            self.advance(id, next, debt, at);
+            self.advance(id, next, debt, supply);
         }
     }
 
@@ -345,16 +319,16 @@ impl Scheduler {
         } else {
             self.note_taken(tokens, at);
         }
-        supply.claim(tokens);
         self.tree.pay(pick, at);
         if leaf.owed > 0 {
-            self.owed -= tokens;
+            supply.pass(0, tokens);
             self.set_leaf(id, Leaf { owed: leaf.owed - tokens, ..leaf }, at);
         } else if leaf.cost - leaf.paid == tokens {
-            self.set_aside -= leaf.paid;
+            supply.claim(tokens);
+            supply.grant_aside(leaf.paid);
             return Paid::Claim(id);
         } else {
-            self.set_aside += tokens;
+            supply.set_aside(tokens);
             self.set_leaf(id, Leaf { paid: leaf.paid + tokens, ..leaf }, at);
         }
         Paid::Installment
@@ -363,7 +337,8 @@ impl Scheduler {
     /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, or 0,
     /// and `debt` the debt that was noted between the two.
     #[inline]
-    pub(crate) fn advance(&mut self, leaf: ClassId, next: u64, debt: u64, now: u64) {
+    pub(crate) fn advance(&mut self, leaf: ClassId, next: u64, debt: u64, supply: &Supply) {
+        let now = supply.synced();
         if debt == 0 && !self.tree.is_divided(leaf) {
             self.tree.set_front(leaf, next, now);
         } else {
@@ -373,14 +348,14 @@ impl Scheduler {
             }
             self.set_leaf(leaf, Leaf { cost: next, paid: 0, owed }, now);
         }
-        self.drop_shadow();
+        self.drop_shadow(supply);
     }
 
     /// The front claim of `leaf` leaves without a grant: gives back what was set aside for it, as far as the burst and
     /// the shadow allow. Returns how many tokens had been set aside. [`advance`](Self::advance) follows.
     pub(crate) fn withdraw(&mut self, leaf: ClassId, supply: &mut Supply, base: u64) -> u64 {
         let paid = self.paid(leaf);
-        self.set_aside -= paid;
+        supply.drop_aside(paid);
         self.restore(paid, supply, base);
         paid
     }

@@ -59,7 +59,7 @@ impl Simulation {
                 if granted == leaf && next == 0 {
                     return Some(at);
                 }
-                self.scheduler.advance(granted, next, debt, at);
+                self.scheduler.advance(granted, next, debt, &self.supply);
             }
         }
         self.scheduler.tree.served_by_share(leaf, backlog, &self.supply, self.base)

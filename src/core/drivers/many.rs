@@ -27,9 +27,9 @@ impl Drivers {
             return NextLook { next: NO_TIMER, timer: NO_TIMER, lingers: false, _old: waker };
         };
         let _old = waker.and_then(|waker| driver.waker.replace(waker));
-        let (next, notes) = (driver.alarm, &mut driver.notes);
-        let lingers = next == NO_TIMER && !std::mem::replace(&mut notes.lingers, true);
-        NextLook { next, timer: std::mem::replace(&mut notes.timer, next), lingers, _old }
+        let next = driver.alarm;
+        let lingers = next == NO_TIMER && !std::mem::replace(&mut driver.lingers, true);
+        NextLook { next, timer: std::mem::replace(&mut driver.timer, next), lingers, _old }
     }
 
     /// Whether driver `id` has an alarm for this queue, or is about to take a turn.
@@ -40,7 +40,7 @@ impl Drivers {
     /// Records that driver `id` has withdrawn its entry that this queue may be removed.
     pub(crate) fn stop_lingering(&mut self, id: u64) {
         if let Some(driver) = self.iter_mut().find(|driver| driver.id == id) {
-            driver.notes.lingers = false;
+            driver.lingers = false;
         }
     }
 }

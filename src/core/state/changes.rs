@@ -113,22 +113,21 @@ impl State {
         let last = if is_clear { None } else { self.queue_of(class).note_debt(tokens) };
         if is_clear {
             self.supply.claim(tokens);
+        } else {
+            self.supply.owe(tokens);
         }
         if let Some(classes) = classes_in(&mut self.rare) {
             let leaf = classes.entry(class).leaf;
             classes.scheduler.tree.charge_ceilings(leaf, tokens, now);
             match last {
                 _ if is_clear => classes.scheduler.note_taken(tokens, now),
-                Some(_) => classes.scheduler.note_debt(tokens),
+                Some(_) => {}
                 None => classes.scheduler.add_debt(leaf, tokens, now),
             }
-        } else if !is_clear {
-            self.supply.owe(tokens);
-            if let Some(last) = last {
-                self.rare.iter_mut().for_each(|rare| rare.forecast.note_debt(last, tokens));
-            } else if let Some(fronts) = self.joint_mut() {
-                fronts.debt += tokens;
-            }
+        } else if let Some(last) = last {
+            self.rare.iter_mut().for_each(|rare| rare.forecast.note_debt(last, tokens));
+        } else if let Some(fronts) = self.joint_mut().filter(|_| !is_clear) {
+            fronts.debt += tokens;
         }
         tokens
     }

@@ -51,7 +51,7 @@ impl State {
     pub(super) fn pay_ticket(&mut self, rovers: &Rovers, next: InService) {
         let InService { ticket: Some(ticket), pick: Some(pick), owner, .. } = next else { return };
         // The outcome is not read: the child grants its claim itself.
-        let waiter = self.call_front_of_class(owner, Outcome::Granted { remaining: 0 });
+        let waiter = self.call_front_of_class(owner, Outcome::Granted { remaining: 0 }, pick.tokens);
         let (Some(waiter), Some(classes)) = (waiter, classes_in(&mut self.rare)) else { return };
         classes.count_served(owner, pick);
         classes.scheduler.saves_for = None;

@@ -51,7 +51,7 @@ impl State {
         if !self.role.is_plain() {
             if self.role.has(Role::CHILD | Role::AWAITS | Role::DRY_RUN)
                 || cost > self.max_cost()
-                || self.has_parked()
+                || self.supply.aside() > 0
                 || self.is_hungry(rovers)
             {
                 return None;
@@ -130,9 +130,6 @@ impl State {
     pub(crate) fn can_admit(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> bool {
         if self.is_closed(class) || cost == 0 {
             return !self.is_closed(class);
-        }
-        if self.role.has(Role::CLASSES) && !self.is_open_to(rovers, class, cost) {
-            return false;
         }
         cost <= self.max_cost().min(self.available_in(rovers, class))
     }
@@ -218,8 +215,7 @@ impl State {
     /// Whether the cap leaves space for `cost` tokens behind all waiters.
     pub(super) fn fits_in_flight(&self, rovers: &Rovers, cost: u64) -> bool {
         let in_flight = self.in_flight(rovers);
-        in_flight
-            .is_none_or(|(in_flight, cap)| in_flight.saturating_add(self.queue.tokens()).saturating_add(cost) <= cap)
+        in_flight.is_none_or(|(in_flight, cap)| in_flight.saturating_add(self.costs()).saturating_add(cost) <= cap)
     }
 
     /// Grants at once and returns how many tokens remain, or enters the queue: `Ok(None)` means that `arrival.place`

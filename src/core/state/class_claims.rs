@@ -6,7 +6,7 @@ use super::{Role, State, classes_in};
 use crate::core::classes::{Backlog, ClassId, Classes, MOST_SIMULATED, ROOT, Simulation};
 use crate::core::forecast::Claim;
 use crate::core::queue::{Place, Waiter};
-use crate::core::rovers::{Rovers, ahead};
+use crate::core::rovers::Rovers;
 use crate::error::ConsumeError;
 use crate::observe::Verdict;
 use std::pin::Pin;
@@ -41,7 +41,7 @@ impl State {
         };
         let pick = classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take)?;
         self.classes_mut()?.count_served(class, pick);
-        Some(Verdict::charged(self.level(self.classes()?, base.wrapping_add(cost))))
+        Some(Verdict::charged(self.supply.level(base.wrapping_add(cost), 0)))
     }
 
     /// Whether claims of a class need no more than the limiter's own tokens while no claim waits: it was not removed, and no
@@ -61,8 +61,7 @@ impl State {
             && self.is_class_empty(class)
             && self.held().is_none()
             && !self.supply.is_paused()
-            && self.supply.least_head().is_none_or(|head| ahead(head, base.wrapping_add(cost)) >= 0)
-            && classes.scheduler.fits(&self.supply, base, cost)
+            && self.supply.level(base, 0) >= cost
     }
 
     /// Joins the end of the queue of `class`, without serving what is due. Returns false if the caller has to take the full
@@ -112,7 +111,7 @@ impl State {
         } else {
             let paid = classes.scheduler.paid(entry.leaf);
             // What is set aside for a claim of another class comes back if that claim turns out to have left.
-            let returning = classes.scheduler.set_aside().saturating_sub(paid);
+            let returning = self.supply.aside().saturating_sub(paid);
             let lacking = waiting.saturating_sub(paid).saturating_sub(returning);
             let end = base.wrapping_add(lacking);
             if lacking == 0 || self.supply.scheduled(end).is_some_and(|at| at <= now) {
@@ -176,7 +175,7 @@ impl State {
         let queue = |leaf: ClassId| classes.waiting_in_leaf(leaf);
         let scheduler = &classes.scheduler;
         let own = classes.entry(class).queue.tokens() + cost - scheduler.paid(leaf);
-        let all = self.queue.tokens() + cost - scheduler.set_aside() + scheduler.owed();
+        let all = self.queue.tokens() + cost + self.supply.debts();
         let backlog = Backlog { own, all };
         if classes.len() > MOST_SIMULATED {
             return scheduler.tree.served_by_share(leaf, backlog, &self.supply, base);

@@ -90,8 +90,8 @@ impl State {
         let (leaf, offers_joint) = (classes.entry(class).leaf, classes.entry(class).offers_joint);
         if !is_front || offers_joint {
             // The scheduler does not know the claim. In front, nothing before it takes over its debt.
-            if is_front {
-                classes.scheduler.carry_debt(leaf, gone.debt_after, now);
+            if is_front && gone.debt_after > 0 {
+                classes.scheduler.add_debt(leaf, gone.debt_after, now);
             }
             self.queue.count_out(gone.cost);
             return self.pass_behind_front(gone);
@@ -99,9 +99,8 @@ impl State {
         self.adding_tokens(rovers, |state| {
             let Some(classes) = classes_in(&mut state.rare) else { return };
             let paid = classes.scheduler.withdraw(leaf, &mut state.supply, base);
-            state.queue.count_out(gone.cost);
+            state.queue.count_out(gone.cost - paid);
             state.supply.shift(gone.cost - paid);
-            state.supply.raise_ceiling(paid);
             state.totals.skipped = state.totals.skipped.wrapping_add(gone.cost);
         });
         if gone.child.as_ref().is_some_and(|child| child.strong_count() > 0) {

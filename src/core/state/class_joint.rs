@@ -107,7 +107,8 @@ impl State {
         let paid = classes.scheduler.take_turn(pick, now);
         classes.count_served(class, pick);
         classes.take_joint_turn(class, number);
-        self.leave_class_queue(cost, paid);
+        self.queue.count_aside();
+        self.pass_in_class(cost - paid, 0);
         self.put_next_in_front(class, 0);
         self.supply.cut(None);
         let Some(fronts) = self.joint_mut() else { return };
@@ -117,27 +118,24 @@ impl State {
         fronts.set_urgent(number);
     }
 
-    /// A joint claim of `cost` leaves the queue of its class: everything moves past its positions, of which `paid` were paid.
-    fn leave_class_queue(&mut self, cost: u64, paid: u64) {
-        self.queue.count_aside(cost);
-        if let Some(fronts) = self.joint_mut() {
-            fronts.in_classes -= cost;
-        }
+    /// `cost` tokens of a joint claim do not wait in its class any more: everything moves past their positions, of which `paid`
+    /// were paid and are given back.
+    fn pass_in_class(&mut self, cost: u64, paid: u64) {
+        self.joint_mut().into_iter().for_each(|fronts| fronts.in_classes -= cost);
+        self.queue.count_tokens_out(cost - paid);
         self.supply.shift(cost - paid);
-        self.supply.raise_ceiling(paid);
         self.totals.skipped = self.totals.skipped.wrapping_add(cost);
     }
 
     /// The front of a set, which is no front any more, was granted.
     pub(super) fn charge_class_of_front(&mut self, number: u64, &Front { class, cost, paid, .. }: &Front) {
-        self.supply.raise_ceiling(paid.wrapping_neg());
-        self.totals.skipped = self.totals.skipped.wrapping_sub(paid);
+        self.joint_mut().into_iter().for_each(|fronts| fronts.in_classes -= paid);
         if let Some(classes) = classes_in(&mut self.rare) {
-            classes.scheduler.grant_reserved(cost, paid, &self.supply);
+            classes.scheduler.grant_reserved(cost, paid, &mut self.supply);
             classes.remove_joint(class, number);
         }
         self.fill_class_front(class);
-        self.charge_debts_if_idle();
+        self.charge_debts_if_empty();
     }
 
     /// The front of a set, which is no front any more, leaves without a grant.
@@ -148,13 +146,14 @@ impl State {
             let Some(classes) = classes_in(&mut state.rare) else { return };
             if has_turn {
                 classes.scheduler.withdraw_reserved(paid, &mut state.supply, base);
-                return;
+                return state.pass_in_class(paid, paid);
             }
             let is_offered = classes.offered_joint(class).is_some_and(|(offered, _)| offered == number);
             let leaf = classes.entry(class).leaf;
             let set_aside = if is_offered { classes.scheduler.withdraw(leaf, &mut state.supply, base) } else { 0 };
             classes.remove_joint(class, number);
-            state.leave_class_queue(cost, set_aside);
+            state.queue.count_aside();
+            state.pass_in_class(cost, set_aside);
             if is_offered {
                 state.put_next_in_front(class, 0);
             }
@@ -163,21 +162,6 @@ impl State {
             classes.remove_joint(class, number);
         }
         self.fill_class_front(class);
-        self.charge_debts_if_idle();
-    }
-
-    /// Whether every grant must be made under the lock, in turn; see
-    /// [`has_parked`](crate::core::classes::Scheduler::has_parked).
-    pub(crate) fn has_parked(&self) -> bool {
-        self.classes().is_some_and(|classes| classes.scheduler.has_parked())
-    }
-
-    /// Whether `cost` tokens can be granted to a class at once, as far as its turn and its ceilings go.
-    pub(super) fn is_open_to(&self, rovers: &Rovers, class: ClassId, cost: u64) -> bool {
-        let Some(classes) = self.classes() else { return false };
-        let is_under_ceiling = classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf);
-        let most = if is_under_ceiling { classes.most_at_once(class) } else { u64::MAX };
-        // Claims may wait that ceilings hold back, which are not above this class.
-        cost <= most && (self.is_clear() || self.is_open(self.base(rovers), class, cost))
+        self.charge_debts_if_empty();
     }
 }

@@ -71,20 +71,18 @@ impl State {
     /// these ceilings is above the class. If one is, it may be the turn of the other claim.
     fn level_beside_held(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
         let now = self.supply.synced();
-        let is_blocked = self.supply.is_paused() || self.held().is_some() || !self.is_class_empty(class);
+        let base = self.base(rovers);
+        let is_open = self.is_open(base, class, 0);
         let Some(classes) = self.classes_mut() else { return 0 };
         let leaf = classes.entry(class).leaf;
-        let scheduler = &mut classes.scheduler;
-        if is_blocked || scheduler.tree.pick().is_some() || !scheduler.is_idle(leaf) {
-            return 0;
-        }
+        let tree = &mut classes.scheduler.tree;
         let mut above = leaf;
         while above != ROOT {
-            if scheduler.tree.ceiling(above).is_some() && scheduler.tree.view(above, now).0 {
+            if tree.ceiling(above).is_some() && tree.view(above, now).0 {
                 return 0;
             }
-            above = scheduler.tree.parent(above);
+            above = tree.parent(above);
         }
-        self.classes().map_or(0, |classes| self.level(classes, self.base(rovers)))
+        if is_open && tree.pick().is_none() { self.supply.level(base, 0) } else { 0 }
     }
 }

@@ -1,13 +1,8 @@
 //! The state of a limiter with classes: how claims arrive, are served and leave.
 //!
 //! Waiters stand in the queues of their classes, also those of the limiter itself, and none has a position of its own.
-//! The tail moves by the cost of a claim when it arrives. From the tail and the counts of what waits follows the
-//! *base*: the position at which all tokens taken so far end, of grants and of installments. While a claim waits,
-//! nothing beyond the base is published.
-//!
-//! ```text
-//! base = tail - (costs of all waiting claims - what is set aside for them) - debts of classes
-//! ```
+//! The tail moves by the cost of a claim when it arrives. While a claim waits, nothing beyond the [base](State::base) is
+//! published: it is the position at which all tokens taken so far end, of grants and of installments.
 //!
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
@@ -17,44 +12,15 @@ use super::shares::conflict_error;
 use super::step::{Completes, InService};
 use super::{Role, State, classes_in};
 use crate::Quota;
-use crate::core::classes::{ClassId, Classes, NextStep, Pick, ROOT};
+use crate::core::classes::{ClassId, Classes, NextStep, ROOT};
 use crate::core::joint::Fronts;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Queue, Waiter};
-use crate::core::rovers::{Rovers, ahead, earlier};
-use crate::core::supply::Supply;
+use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use crate::error::ConfigError;
 use crate::observe::Verdict;
 use std::task::Waker;
-
-/// The position at which everything taken so far ends; see the head of this file. `queue` is that of the limiter, which
-/// counts the claims of all classes.
-#[inline(always)]
-fn base(queue: &Queue, classes: &Classes, rovers: &Rovers) -> u64 {
-    let unpaid = queue.tokens() - classes.scheduler.set_aside();
-    rovers.tail().wrapping_sub(unpaid).wrapping_sub(classes.scheduler.owed())
-}
-
-/// The tokens that are there behind `base`, as far as the in-flight cap lets them go. `set_aside` was taken for claims that are
-/// not granted yet.
-#[inline]
-fn level(supply: &Supply, set_aside: u64, owed: u64, base: u64) -> u64 {
-    let cap_end = supply.ceiling().map(|cap_end| cap_end.wrapping_add(set_aside).wrapping_sub(owed));
-    let end = match (supply.least_head(), cap_end) {
-        (Some(head), Some(cap_end)) => earlier(head, cap_end),
-        (head, cap_end) => head.or(cap_end).unwrap_or(base),
-    };
-    ahead(end, base).max(0) as u64
-}
-
-/// The [`level`] once the claim in service is granted with the installment `pick`.
-#[inline]
-fn level_after(supply: &Supply, classes: &Classes, pick: Pick, base: u64) -> u64 {
-    let scheduler = &classes.scheduler;
-    let set_aside = scheduler.set_aside() - scheduler.paid(pick.leaf);
-    level(supply, set_aside, scheduler.owed(), base.wrapping_add(pick.tokens))
-}
 
 impl State {
     #[inline]
@@ -92,14 +58,6 @@ impl State {
         self.role.add(Role::CLASSES);
     }
 
-    /// The [base](Self::base) of a limiter with classes. Apart, and never inlined, so that a limiter without classes pays
-    /// for one check.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn class_base(&self, rovers: &Rovers) -> u64 {
-        self.classes().map_or_else(|| rovers.tail(), |classes| base(&self.queue, classes, rovers))
-    }
-
     /// The queue in which the claims of a class wait.
     #[inline]
     pub(crate) fn queue_of(&mut self, class: ClassId) -> &mut Queue {
@@ -115,8 +73,8 @@ impl State {
     /// What the scheduler serves next.
     #[inline(always)]
     pub(super) fn next_in_classes(&mut self, rovers: &Rovers) -> InService {
+        let base = self.base(rovers);
         let Some(classes) = classes_in(&mut self.rare) else { return InService::NOTHING };
-        let base = base(&self.queue, classes, rovers);
         let NextStep { at, pick, is_last, serves } = classes.scheduler.next_step(&self.supply, base);
         let at = Some(at).filter(|at| *at < u64::MAX);
         let Some(pick) = pick else { return InService { at, completes: Completes::Recheck, ..InService::NOTHING } };
@@ -133,12 +91,13 @@ impl State {
         classes.count_served(owner, pick);
         classes.scheduler.saves_for = None;
         if completes == Completes::Nothing {
+            let aside = self.supply.aside();
             classes.scheduler.pay(pick, &mut self.supply, base);
-            return;
+            return self.queue.count_tokens_out(self.supply.aside() - aside);
         }
-        let level = level_after(&self.supply, classes, pick, base);
+        let level = self.supply.level(ticket, classes.scheduler.paid(pick.leaf));
         let remaining = self.with_instant(Verdict::charged(level));
-        let waiter = self.call_front_of_class(owner, Outcome::Granted { remaining });
+        let waiter = self.call_front_of_class(owner, Outcome::Granted { remaining }, pick.tokens);
         let waiter = waiter.expect("the claim in service is at the front of its queue");
         let (_, next) = self.next_of(owner);
         if let Some(classes) = classes_in(&mut self.rare) {
@@ -149,28 +108,27 @@ impl State {
         wakes.push(waiter.waker);
     }
 
-    /// Removes the front claim of a class from its queue.
+    /// Removes the front claim of a class from its queue, with its last installment of `tokens`.
     // Inlined always, as `Queue::call_front`.
     #[inline(always)]
-    pub(super) fn call_front_of_class(&mut self, class: ClassId, outcome: Outcome) -> Option<Waiter> {
+    pub(super) fn call_front_of_class(&mut self, class: ClassId, outcome: Outcome, tokens: u64) -> Option<Waiter> {
         let waiter = classes_in(&mut self.rare)?.entry_mut(class).queue.call_front(outcome)?;
-        self.queue.count_out(waiter.cost);
+        self.queue.count_out(tokens);
         Some(waiter)
     }
 
     /// Tells the scheduler which claim of a class is in front now. `debt` was noted behind the one before it.
     pub(super) fn put_next_in_front(&mut self, class: ClassId, debt: u64) {
         let (leaf, next) = self.next_of(class);
-        let now = self.supply.synced();
         if let Some(classes) = classes_in(&mut self.rare) {
-            classes.scheduler.advance(leaf, next, debt, now);
+            classes.scheduler.advance(leaf, next, debt, &self.supply);
         }
         self.charge_debts_if_empty();
     }
 
     /// If no claim waits, what classes still owe is a debt of the limiter, which newcomers wait for.
     #[inline(always)]
-    fn charge_debts_if_empty(&mut self) {
+    pub(super) fn charge_debts_if_empty(&mut self) {
         if self.queue.is_empty() {
             if let Some(classes) = classes_in(&mut self.rare) {
                 classes.scheduler.charge_debts(&mut self.supply);
@@ -185,11 +143,6 @@ impl State {
         let next = next_front(classes, class);
         classes.offer_joint(class, next.and_then(|(_, joint)| joint));
         (classes.entry(class).leaf, next.map_or(0, |(cost, _)| cost))
-    }
-
-    /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
-    pub(super) fn level(&self, classes: &Classes, base: u64) -> u64 {
-        level(&self.supply, classes.scheduler.set_aside(), classes.scheduler.owed(), base)
     }
 
     /// Checks that all floors can be kept below the ceilings if quota number `index` becomes `quota`.

@@ -1,7 +1,7 @@
 //! The fronts of joint sets in one limiter: what it does for them between two reviews. The rule is in `core/joint.rs`.
 
 use super::serving::{Served, Step};
-use super::{Role, State, classes_in};
+use super::{Role, State};
 use crate::core::classes::ClassId;
 use crate::core::forecast::Claim;
 use crate::core::joint::{Front, Fronts, JointSet, Part};
@@ -99,7 +99,7 @@ impl State {
         }
         self.supply.note_change();
         let Some(first) = first else {
-            return self.charge_debts_if_idle();
+            return self.charge_debts_if_empty();
         };
         // Published tokens could still be claimed without the lock.
         self.retract(rovers);
@@ -148,14 +148,12 @@ impl State {
         let fronts = self.joint()?;
         let front = fronts.get(number)?;
         let base = self.base(rovers);
-        let end = base.wrapping_add(front.cost);
-        if let Some(classes) = self.classes() {
-            let fits = classes.scheduler.fits(&self.supply, base, front.cost + front.paid);
-            return if fits { self.supply.scheduled(end) } else { None };
+        if self.supply.is_capped_below(base.wrapping_add(front.cost + front.paid)) {
+            return None;
         }
         // What is lent to the held front is in the heads already.
         let debt = self.younger_debts(number).saturating_sub(fronts.lent.1);
-        self.supply.due_with_credit(base, front.cost, debt)
+        self.supply.scheduled_with_credit(base, front.cost, debt)
     }
 
     /// Gives the fronts their turns that have no plain claim before them any more.
@@ -295,16 +293,6 @@ impl State {
     pub(super) fn review_all_fronts(&mut self) {
         if let Some(fronts) = self.joint_mut() {
             fronts.make_all_urgent();
-        }
-    }
-
-    /// No claim waits any more: what classes still owe is a debt of the limiter.
-    pub(super) fn charge_debts_if_idle(&mut self) {
-        if !self.role.has(Role::CLASSES) || !self.is_clear() {
-            return;
-        }
-        if let Some(classes) = classes_in(&mut self.rare) {
-            classes.scheduler.charge_debts(&mut self.supply);
         }
     }
 }

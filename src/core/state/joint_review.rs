@@ -48,7 +48,7 @@ impl State {
         }
         let end = self.base(rovers);
         let remaining = match self.classes() {
-            Some(classes) => Verdict::charged(self.level(classes, end)),
+            Some(_) => Verdict::charged(self.supply.level(end, 0)),
             None => ahead(self.supply.limit(), end).max(0) as u64,
         };
         self.update_held(rovers);

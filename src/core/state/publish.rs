@@ -13,7 +13,7 @@ impl State {
             self.forget_denial(rovers);
         }
         let limit = self.supply.limit();
-        let until = if !self.is_clear() || self.has_parked() {
+        let until = if !self.is_clear() || self.supply.aside() > 0 {
             self.base(rovers)
         } else if self.closed || self.supply.is_paused() || self.role.has(Role::DRY_RUN) {
             // A dry run learns of each claim.

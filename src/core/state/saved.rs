@@ -26,12 +26,11 @@ impl State {
             return None;
         }
         let (granted, now) = (self.base(rovers), supply.synced());
-        // Debts behind the waiters are not charged yet.
-        let debts = self.classes().map_or(supply.debts(), |classes| classes.scheduler.owed());
         let lent = self.joint().map_or(&[] as &[u64], |fronts| &fronts.lent.0);
         let level = |(index, schedule): (usize, &Schedule)| {
             let level = schedule.saved(granted, now);
-            let debts = debts + lent.get(index).copied().unwrap_or(0);
+            // Debts behind the waiters are not charged yet.
+            let debts = supply.debts() + lent.get(index).copied().unwrap_or(0);
             (schedule.quota, SavedLevel { tokens: level.tokens.saturating_sub_unsigned(debts), ..level })
         };
         let quotas = supply.quotas().iter().enumerate().map(level);

@@ -35,8 +35,8 @@ impl State {
 
     /// The sum of the costs of all claims that wait, joint claims too.
     pub(crate) fn waiting_tokens(&self) -> u64 {
-        let Some(fronts) = self.joint() else { return self.queue.tokens() };
-        let all = u128::from(self.queue.tokens()) - u128::from(fronts.in_classes) + fronts.tokens();
+        let Some(fronts) = self.joint() else { return self.costs() };
+        let all = u128::from(self.costs()) - u128::from(fronts.in_classes) + fronts.tokens();
         u64::try_from(all).unwrap_or(u64::MAX)
     }
 
@@ -48,7 +48,7 @@ impl State {
     /// Tokens in flight, and the cap on them.
     pub(crate) fn in_flight(&self, rovers: &Rovers) -> Option<(u64, u64)> {
         let (cap, ceiling) = (self.cap.as_ref()?.tokens, self.supply.ceiling()?);
-        let claims = rovers.tail().wrapping_sub(self.queue.tokens());
+        let claims = rovers.tail().wrapping_sub(self.costs());
         // Includes releases that the state has not read yet: while another queue holds the front claim back, they are
         // read late.
         let unread = self.cap.as_ref().map_or(0, |cap| rovers.released_since(&mut cap.seen.clone()));
@@ -59,7 +59,7 @@ impl State {
     /// Tokens granted since the limiter was made. Tokens charged afterwards are included, and so are refunded tokens.
     pub(crate) fn granted(&self, rovers: &Rovers) -> u64 {
         let Totals { origin, skipped, .. } = self.totals;
-        rovers.tail().wrapping_sub(origin).wrapping_sub(skipped).wrapping_sub(self.queue.tokens())
+        rovers.tail().wrapping_sub(origin).wrapping_sub(skipped).wrapping_sub(self.costs())
     }
 
     /// The state of the queue for a new claim of `cost`, as observers receive it.
