@@ -2,7 +2,6 @@
 
 use super::name::ClassName;
 use super::offer::ClassId;
-use super::retained::Retained;
 use crate::core::claim_scope::ClaimScope;
 use crate::core::queue::Queue;
 use crate::name::Name;
@@ -48,6 +47,8 @@ pub(super) struct RareEntry {
     /// The part of [`ClassEntry::served`] that was served by the floor.
     pub(super) by_floor: u64,
     pub(super) name: ClassName,
+    /// Its number among all classes that were made.
+    pub(super) made: u64,
     /// The class of a key: how many links to the parent use it.
     pub(super) users: u32,
     /// The fronts of joint sets that wait in the class for their turn: their costs, by number.
@@ -58,10 +59,6 @@ pub(super) struct RareEntry {
     pub(super) turned: BTreeSet<u64>,
     /// The classes in this one by name. A class that was removed is not among them.
     pub(super) children: BTreeMap<ClassName, ClassId>,
-    /// What classes that were dropped still owe, by name.
-    pub(super) retained: BTreeMap<ClassName, Retained>,
-    /// The last of them that was looked at, in the order of their names, to find those that are worth nothing any more.
-    pub(super) swept: Option<ClassName>,
     /// The path of a class that has, or had, a ceiling.
     pub(super) ceiling_name: Name,
     /// How observers name a class that a user made, until it is removed.
@@ -83,11 +80,5 @@ impl ClassEntry {
             is_indebted: false,
             scope: None,
         }
-    }
-}
-
-impl RareEntry {
-    pub(super) fn new(name: ClassName) -> Self {
-        Self { name, ..Self::default() }
     }
 }

@@ -1,120 +1,135 @@
-//! What a removed class leaves behind under its name.
+//! What removed classes leave for other classes of the same paths: otherwise a caller that makes and drops a class again and
+//! again would gain an installment, a burst of its ceiling, and a service by floor each time.
 
 use super::ceiling::Ceiling;
 use super::floor::{FloorTime, units};
 use super::name::ClassName;
 use super::node::RareNode;
-use super::offer::ClassId;
+use super::offer::{ClassId, ROOT};
+use super::table::Classes;
 use super::tags::Tag;
-use super::tree::Tree;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound::{Excluded, Unbounded};
 
-/// What a removed class leaves for another class of the same name.
-#[derive(Clone, Debug)]
-pub(crate) struct Retained {
-    pub(super) tag: Tag,
-    /// The instant of the next installment of its floor.
-    pub(super) next: FloorTime,
-    pub(super) ceiling: Option<Box<Ceiling>>,
-    /// What the classes in it have left, by name.
-    pub(super) children: BTreeMap<ClassName, Retained>,
-}
+/// The most removed classes of which a limiter keeps what they owe, each by itself.
+pub(super) const MOST_RETAINED: usize = 16_384;
 
-impl Retained {
-    /// How many classes it tells of.
-    pub(super) fn count(&self) -> usize {
-        1 + self.children.values().map(Self::count).sum::<usize>()
-    }
-
-    /// The class around it is gone too, and its virtual time begins anew: there the tag means nothing.
-    pub(super) fn without_tag(self) -> Self {
-        Self { tag: 0, ..self }
-    }
-}
-
-/// When the ceilings of removed classes are full, for more names than are kept: each slot belongs to several names, and has
-/// the latest instant of them. So none has tokens that it used, and some are empty because another name used its own. A debt
-/// is forgotten.
+/// What removed classes leave.
 #[derive(Debug, Default)]
-pub(super) struct Forgotten {
+pub(super) struct AllRetained {
     hasher: RandomState,
-    /// Empty until the first class is forgotten.
+    /// By the hash of the path.
+    known: BTreeMap<u64, Retained>,
+    /// The last one that was looked at, to find those that are worth nothing any more.
+    swept: Option<u64>,
+    /// When the ceilings of more classes are full: each slot belongs to several paths, and has the latest instant of them. So
+    /// none has tokens that it used, and some are empty because another path used its own. A debt is forgotten. Empty until
+    /// the first class is forgotten.
     full: Vec<u64>,
 }
 
-impl Forgotten {
+/// What one of them leaves.
+#[derive(Debug)]
+struct Retained {
+    /// The class around it: its number, and its number among all that were made.
+    around: (ClassId, u64),
+    tag: Tag,
+    /// The instant of the next installment of its floor.
+    next: FloorTime,
+    ceiling: Option<Box<Ceiling>>,
+}
+
+impl AllRetained {
     const SLOTS: usize = 1 << 16;
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.full.is_empty()
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
     }
 
-    /// The hash of the path of a class, by that of the class around it.
-    pub(super) fn hash(&self, around: u64, name: &ClassName) -> u64 {
-        self.hasher.hash_one((around, name))
-    }
-
-    /// Forgets what a class has left, and the classes in it.
-    pub(super) fn add(&mut self, path: u64, retained: &Retained) {
+    /// Forgets what the class of this path has left, but for the instant at which its ceiling is full.
+    fn forget(&mut self, path: u64) {
         self.full.resize(Self::SLOTS, 0);
-        if let Some(ceiling) = &retained.ceiling {
+        if let Some(ceiling) = self.known.remove(&path).and_then(|retained| retained.ceiling) {
             let slot = &mut self.full[path as usize % Self::SLOTS];
             *slot = ceiling.full().max(*slot);
         }
-        for (name, child) in &retained.children {
-            self.add(self.hash(path, name), child);
-        }
-    }
-
-    /// The instant before which a new ceiling of this class is not full.
-    pub(super) fn full(&self, path: u64) -> u64 {
-        self.full.get(path as usize % Self::SLOTS).copied().unwrap_or(0)
     }
 }
 
-impl Tree {
-    /// What a class that is removed leaves, beside what its own `children` have left; `None` if nothing is lost with it:
-    /// neither a charge that is still ahead of its siblings, nor a floor or a ceiling that was used lately. `leaf` is the
-    /// leaf for its own claims.
-    pub(crate) fn retained(
-        &self,
-        id: ClassId,
-        leaf: ClassId,
-        children: BTreeMap<ClassName, Retained>,
-        now: u64,
-    ) -> Option<Retained> {
-        let (node, rare, own) = (self.node(id), self.rare(id), self.rare(leaf));
-        let retained = Retained {
-            tag: node.start.tag,
-            next: own.floor.as_ref().map_or(own.former_next, |floor| floor.next),
-            ceiling: rare.ceiling.as_ref().or(rare.former_ceiling.as_ref()).cloned(),
-            children,
+impl Classes {
+    /// The hash of the path of a class of this name.
+    fn path_hash(&self, parent: ClassId, name: &ClassName) -> u64 {
+        let around = match parent {
+            ROOT => 0,
+            _ => self.path_hash(self.scheduler.tree.parent(parent), &self.rare(parent).name),
         };
-        (!self.is_forgettable(node.parent, &retained, now)).then_some(retained)
+        self.retained.hasher.hash_one((around, name))
     }
 
-    /// Whether a class of `parent` that had left `retained` would be none the worse for it.
-    pub(crate) fn is_forgettable(&self, parent: ClassId, retained: &Retained, now: u64) -> bool {
-        let RareNode { virtual_time, largest, .. } = *self.rare(parent);
-        retained.tag.min(largest) <= virtual_time
+    /// Keeps what a class that is removed leaves, unless nothing is lost with it: neither a charge that is still ahead of its
+    /// siblings, nor a floor or a ceiling that was used lately.
+    pub(super) fn retain(&mut self, id: ClassId, now: u64) {
+        let tree = &self.scheduler.tree;
+        let (around, own) = (tree.parent(id), tree.rare(self.entry(id).leaf));
+        let RareNode { ceiling, former_ceiling, .. } = tree.rare(id);
+        let retained = Retained {
+            around: (around, self.rare(around).made),
+            tag: tree.node(id).start.tag,
+            next: own.floor.as_ref().map_or(own.former_next, |floor| floor.next),
+            ceiling: ceiling.as_ref().or(former_ceiling.as_ref()).cloned(),
+        };
+        if self.is_forgettable(&retained, now) {
+            return;
+        }
+        let path = self.path_hash(around, &self.rare(id).name);
+        self.retained.known.insert(path, retained);
+        // Two for each that is added, so that they cannot pile up. Where that is not enough, those that still owe go, too.
+        for _ in 0..2 {
+            let after = self.retained.swept.map_or(Unbounded, Excluded);
+            let next = self.retained.known.range((after, Unbounded)).next();
+            let next = next.map(|(path, retained)| (*path, self.is_forgettable(retained, now)));
+            self.retained.swept = next.map(|(path, _)| path);
+            match next {
+                Some((path, true)) => _ = self.retained.known.remove(&path),
+                Some((path, false)) if self.retained.known.len() > MOST_RETAINED => self.retained.forget(path),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a class that had left `retained` would be none the worse for it.
+    fn is_forgettable(&self, retained: &Retained, now: u64) -> bool {
+        let (around, made) = retained.around;
+        let RareNode { virtual_time, largest, .. } = *self.scheduler.tree.rare(around);
+        // If the class around it is gone too, the tag means nothing.
+        let is_gone = self.entry(around).is_removed || self.rare(around).made != made;
+        (is_gone || retained.tag.min(largest) <= virtual_time)
             && retained.next <= units(now)
             && retained.ceiling.as_ref().is_none_or(|ceiling| ceiling.full() <= now)
-            && retained.children.values().all(|child| self.is_forgettable(parent, child, now))
     }
 
-    /// A class of the same name was removed and left `retained`: otherwise a caller that makes and drops a class again and
-    /// again would gain an installment, a burst of its ceiling, and a service by floor each time.
-    pub(crate) fn restore(&mut self, id: ClassId, retained: Retained) {
-        // No tag is beyond the largest one, unless the tags were set back meanwhile.
-        let tag = retained.tag.min(self.rare(self.parent(id)).largest);
-        self.node_mut(id).start.raise(tag);
-        let rare = self.rare_mut(id);
+    /// A new class takes over what a removed one of its path has left.
+    pub(super) fn restore(&mut self, id: ClassId) {
+        if self.retained.known.is_empty() && self.retained.full.is_empty() {
+            return;
+        }
+        let parent = self.scheduler.tree.parent(id);
+        let around = (parent, self.rare(parent).made);
+        let path = self.path_hash(parent, &self.rare(id).name);
+        let retained = self.retained.known.remove(&path);
+        let tree = &mut self.scheduler.tree;
+        // Also of a class that is retained: it may have had no ceiling since it was forgotten.
+        tree.rare_mut(id).former_full =
+            self.retained.full.get(path as usize % AllRetained::SLOTS).copied().unwrap_or(0);
+        let Some(retained) = retained else { return };
+        if retained.around == around {
+            // No tag is beyond the largest one, unless the tags were set back meanwhile.
+            let tag = retained.tag.min(tree.rare(parent).largest);
+            tree.node_mut(id).start.raise(tag);
+        }
+        let rare = tree.rare_mut(id);
         (rare.former_ceiling, rare.former_next) = (retained.ceiling, retained.next);
-    }
-
-    /// A class of the same name may have been removed, with a ceiling that is full at this instant.
-    pub(crate) fn restore_forgotten(&mut self, id: ClassId, full: u64) {
-        self.rare_mut(id).former_full = full;
     }
 }

@@ -7,7 +7,7 @@ use super::entry::{ClassEntry, RareEntry};
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
 use super::parts::Parts;
-use super::retained::{Forgotten, Retained};
+use super::retained::AllRetained;
 use super::{Pick, Scheduler, Waiting};
 use crate::core::claim_scope::ClaimScope;
 use crate::core::state::SharePlan;
@@ -15,11 +15,7 @@ use crate::core::supply::Supply;
 use crate::name::Name;
 use crate::observe::ClassLabel;
 use std::collections::VecDeque;
-use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Weak};
-
-/// The most removed classes of which a limiter keeps what they owe, each by itself.
-pub(super) const MOST_RETAINED: usize = 16_384;
 
 /// The deepest class: the limiter's own classes have depth 1.
 pub(crate) const MAX_DEPTH: usize = 16;
@@ -32,10 +28,9 @@ pub(crate) struct Classes {
     rare: Parts<RareEntry>,
     /// Classes without handles that still owed a debt when it was looked for last.
     indebted: VecDeque<ClassId>,
-    /// How many removed classes are `retained` by all classes.
-    retained: usize,
-    /// What is known of those beyond [`MOST_RETAINED`].
-    forgotten: Forgotten,
+    /// How many classes were made.
+    made: u64,
+    pub(super) retained: AllRetained,
     /// Removed classes with waiters that are not turned away yet.
     pub(crate) closing: Vec<ClassId>,
     /// The limiter was closed, and the queues of the classes before this one are empty.
@@ -51,8 +46,8 @@ impl Classes {
             entries: Parts::new(ClassEntry::new(ROOT)),
             rare: Parts::new(RareEntry::default()),
             indebted: VecDeque::new(),
-            retained: 0,
-            forgotten: Forgotten::default(),
+            made: 0,
+            retained: AllRetained::default(),
             closing: Vec::new(),
             closed_before: 0,
             due: u64::MAX,
@@ -242,33 +237,17 @@ impl Classes {
             *self.rare_mut(own) = RareEntry::default();
             self.entry_mut(parent).leaf = own;
         }
-        let mut rare = RareEntry::new(name.clone());
-        if let Some(mut retained) = self.rare_mut(parent).retained.remove(&name) {
-            self.retained -= 1;
-            rare.retained = std::mem::take(&mut retained.children);
-            self.scheduler.tree.restore(id, retained);
-        }
-        // Also of a class that is retained: it may have had no ceiling since it was forgotten.
-        if !self.forgotten.is_empty() {
-            let path = self.forgotten.hash(self.path_hash(parent), &name);
-            self.scheduler.tree.restore_forgotten(id, self.forgotten.full(path));
-        }
+        self.made += 1;
         *self.entry_mut(id) = ClassEntry::new(id);
-        *self.rare_mut(id) = rare;
+        *self.rare_mut(id) = RareEntry { name: name.clone(), made: self.made, ..RareEntry::default() };
         self.rare_mut(parent).children.insert(name, id);
+        self.restore(id);
         id
     }
 
     /// Whether a class has no classes in it that have a name, and is the parent of no keys.
     pub(crate) fn has_no_classes(&self, id: ClassId) -> bool {
         self.rare(id).children.is_empty() && !self.entry(id).has_keys
-    }
-
-    #[cfg(all(test, not(tollgate_loom)))]
-    pub(super) fn retained(&self) -> usize {
-        let found = (0..self.len()).flat_map(|id| self.rare(id).retained.values()).map(Retained::count).sum();
-        assert_eq!(self.retained, found);
-        found
     }
 
     pub(crate) fn name(&self, id: ClassId) -> String {
@@ -284,14 +263,6 @@ impl Classes {
             around = self.scheduler.tree.parent(around);
         }
         path
-    }
-
-    /// The hash of the path of a class, for [`Forgotten`].
-    fn path_hash(&self, id: ClassId) -> u64 {
-        if id == ROOT {
-            return 0;
-        }
-        self.forgotten.hash(self.path_hash(self.scheduler.tree.parent(id)), &self.rare(id).name)
     }
 
     /// The name of the ceiling of a class, which is the path of the class.
@@ -348,44 +319,13 @@ impl Classes {
         if siblings.get(&name) == Some(&id) {
             siblings.remove(&name);
         }
-        self.retain(parent, id, name, now);
+        self.retain(id, now);
         let rare = self.rare_mut(id);
         rare.label = None;
         let entry = self.entry_mut(id);
         (entry.is_removed, entry.scope) = (true, None);
         let leaf = entry.leaf;
         self.scheduler.tree.set_floor(leaf, None, now);
-    }
-
-    /// Keeps what a removed class still owes, for a class of the same name.
-    fn retain(&mut self, parent: ClassId, id: ClassId, name: ClassName, now: u64) {
-        let (leaf, children) = (self.entry(id).leaf, std::mem::take(&mut self.rare_mut(id).retained));
-        let known: usize = children.values().map(Retained::count).sum();
-        let children = children.into_iter().map(|(name, retained)| (name, retained.without_tag())).collect();
-        // No class is made in a removed one, so none takes over what its last keys leave.
-        let can_return = !self.entry(parent).is_removed;
-        let retained = self.scheduler.tree.retained(id, leaf, children, now).filter(|_| can_return);
-        let Some(retained) = retained else {
-            self.retained -= known;
-            return;
-        };
-        let replaced = self.rare_mut(parent).retained.insert(name, retained);
-        self.retained = self.retained + 1 - replaced.as_ref().map_or(0, Retained::count);
-        // Two for each that is added, so that they cannot pile up. Where that is not enough, those that still owe go, too.
-        for _ in 0..2 {
-            let (tree, entry) = (&self.scheduler.tree, &mut self.rare[parent as usize]);
-            let after = entry.swept.take().map_or(Unbounded, Excluded);
-            let Some((name, retained)) = entry.retained.range((after, Unbounded)).next() else { continue };
-            let (name, is_over) = (name.clone(), tree.is_forgettable(parent, retained, now));
-            let removed = if is_over || self.retained > MOST_RETAINED { entry.retained.remove(&name) } else { None };
-            entry.swept = Some(name.clone());
-            if let Some(removed) = removed {
-                self.retained -= removed.count();
-                if !is_over {
-                    self.forgotten.add(self.forgotten.hash(self.path_hash(parent), &name), &removed);
-                }
-            }
-        }
     }
 
     /// The last handle of a class was dropped: no claim waits in it, and no class in it has a handle.
