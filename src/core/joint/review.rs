@@ -136,9 +136,24 @@ impl Members<'_> {
             return self.interrupt(result);
         }
         self.leave();
+        self.finish(wakes)
+    }
+
+    /// Serves the members up to now: first those in which the front waits for its turn. Of one that stops for a turn, or for
+    /// another set, the review comes first, so that the others are not served past that.
+    fn finish(&mut self, wakes: &mut Wakes) -> Reviewed {
+        let parts = self.parts();
+        let has_turn = |(index, it): &(usize, Locked<'_>)| {
+            let front = it.state.joint().zip(parts.get(*index)).and_then(|(fronts, part)| fronts.get(part.number));
+            front.is_none_or(|front| front.has_turn)
+        };
+        self.members.sort_by_key(has_turn);
         for (_, locked) in &mut self.members {
             if locked.state.finish(&locked.core.rovers, locked.sample.now, wakes) == Served::Again {
                 return locked.state.awaited_child().map_or(Reviewed::Again, Reviewed::Awaits);
+            }
+            if let Some(set) = locked.state.due_review() {
+                return self.interrupt(Reviewed::After(set));
             }
         }
         Reviewed::Done

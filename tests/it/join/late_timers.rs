@@ -47,3 +47,34 @@ fn a_late_timer_grants_as_many_joint_claims_of_each_set_as_timers_in_time() {
         }
     }
 }
+
+/// The tokens that two limiters grant to joint claims and to plain claims in one of them, each of which comes after ten joint
+/// ones: the next joint claim waits for its turn behind it.
+fn granted_with_turns(periods: [u32; 2], costs: [u64; 2], plain: usize, step: u32) -> u64 {
+    let clock = ManualClock::new();
+    let limiters = periods.map(|period| limiter(&clock, Quota::new(1, period * NANO).burst(4)));
+    let [one, other] = &limiters;
+    let mut waiting = Vec::new();
+    for _ in 0..20 {
+        let joint = (0..10).map(|_| pending_or_done(join([(one, costs[0]), (other, costs[1])])));
+        waiting.push((joint.collect::<Vec<_>>(), pending_or_done(limiters[plain].consume(2))));
+    }
+    for _ in 0..SPAN / step {
+        clock.advance(step * NANO);
+        tick(&[one, other]);
+    }
+    let granted = limiters.iter().map(|limiter| limiter.snapshot().granted).sum();
+    drop(waiting);
+    granted
+}
+
+#[test]
+fn a_late_timer_finds_the_turn_of_each_joint_claim_at_its_instant() {
+    for (periods, costs) in [([700, 300], [1, 5]), ([300, 1_000], [5, 1]), ([300, 500], [2, 2])] {
+        for plain in [0, 1] {
+            let in_time = granted_with_turns(periods, costs, plain, 100);
+            let late = granted_with_turns(periods, costs, plain, SPAN);
+            assert_eq!(late, in_time, "{periods:?}, {costs:?}, plain claims in {plain}");
+        }
+    }
+}
