@@ -25,7 +25,6 @@ pub(crate) mod locked;
 pub(crate) mod outcome;
 mod pair;
 pub(crate) mod parent;
-pub(crate) mod pauses;
 pub(crate) mod queue;
 pub(crate) mod replenisher;
 pub(crate) mod rovers;

@@ -129,14 +129,14 @@ pub struct QuotaSnapshot {
 impl QuotaSnapshot {
     /// The state of the quota with this index in the simulation, without its name.
     fn in_dry_run(dry_run: &DryRun, quota: usize, now: u64) -> Self {
-        let schedule = &dry_run.quotas()[quota];
+        let schedule = &dry_run.supply.quotas()[quota];
         let available = dry_run.level(quota).max(0) as u64;
         let one_more = dry_run.tail().wrapping_add(available).wrapping_add(1);
         Self {
             name: None,
             quota: schedule.quota,
             head: schedule.head,
-            level: ahead(schedule.head, dry_run.supply().claimed()),
+            level: ahead(schedule.head, dry_run.supply.claimed()),
             available,
             more_in: schedule.reached(one_more).map(|at| Duration::from_nanos(at.saturating_sub(now))),
             dry_run: dry_run.is_dry(quota),
@@ -159,7 +159,7 @@ impl DryRunSnapshot {
 
 impl Snapshot {
     pub(crate) fn of(state: &mut State, rovers: &Rovers, now: u64) -> Self {
-        state.serve_dry_run(now);
+        state.served_dry_run(now);
         let origin = state.totals.origin;
         let position = |at: u64| at.wrapping_sub(origin);
         let supply = &state.supply;

@@ -40,12 +40,11 @@ mod tests;
 mod tournament;
 mod tree;
 
-pub(crate) use conflict::FloorConflict;
 pub(crate) use name::{ClassName, KeyName};
 pub(crate) use offer::Backlog;
 pub(crate) use offer::Pick;
 pub(crate) use offer::{ClassId, NO_CLASS, ROOT};
 pub(crate) use scheduler::{NextStep, Scheduler};
-pub(crate) use simulation::{MOST_SIMULATED, Simulation, Waiting};
+pub(crate) use simulation::{MOST_SIMULATED, Waiting};
 pub(crate) use table::{Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;

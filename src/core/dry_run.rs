@@ -62,7 +62,7 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct DryRun {
     /// All quotas, as of the instant up to which the simulated queue has been served. Without a ceiling.
-    supply: Supply,
+    pub(crate) supply: Supply,
     queue: VecDeque<Run>,
     /// The number of the claim that arrived last.
     last: u64,

@@ -194,7 +194,7 @@ impl Queue {
 
     #[inline]
     pub(crate) fn push(&mut self, place: Pin<&mut Place>, waiter: Waiter) {
-        self.note_cost(waiter.cost);
+        self.largest = if self.is_empty() { waiter.cost } else { self.largest.max(waiter.cost) };
         self.len += 1;
         self.tokens += waiter.cost;
         self.list.push_back(place.project().node, waiter, ());
@@ -324,10 +324,5 @@ impl Queue {
             cursor.move_next();
         }
         wakers
-    }
-
-    /// A claim of `cost` enters the queue.
-    fn note_cost(&mut self, cost: u64) {
-        self.largest = if self.is_empty() { cost } else { self.largest.max(cost) };
     }
 }

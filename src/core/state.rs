@@ -45,6 +45,7 @@ pub(crate) use class_view::ClassTotals;
 pub(crate) use deferred::Refund;
 pub(crate) use parent::ChildLimiter;
 use parent::ParentTicket;
+use pausing::Pauses;
 pub(crate) use serving::{CatchUp, Reach, Served};
 pub(crate) use shares::SharePlan;
 
@@ -55,7 +56,6 @@ use crate::core::drivers::Drivers;
 use crate::core::dry_run::DryRun;
 use crate::core::forecast::Forecast;
 use crate::core::joint::Fronts;
-use crate::core::pauses::Pauses;
 use crate::core::queue::Queue;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::stride::Stride;
@@ -264,15 +264,6 @@ impl State {
     pub(crate) fn max_cost(&self) -> u64 {
         let limited = self.rare.as_ref().filter(|rare| self.role.has(Role::MAX_COST) && rare.max_cost > 0);
         limited.map_or(u64::MAX, |rare| rare.max_cost)
-    }
-
-    /// The largest cost that the user, or the amount of a sliding quota, allows. By default any.
-    fn most_by_rules(&self) -> u64 {
-        if self.role.has(Role::MAX_COST) { self.max_cost().min(self.most_by_window()) } else { u64::MAX }
-    }
-
-    fn most_by_window(&self) -> u64 {
-        self.supply.smallest_window().map_or(u64::MAX, |(_, amount)| amount)
     }
 
     /// Whether a keyed limiter has this limiter, or a class of it, as its parent.

@@ -442,6 +442,7 @@ impl Supply {
         }
     }
 
+    /// Moves the end of the cap, also back.
     pub(crate) fn raise_ceiling(&mut self, n: u64) {
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
     }

@@ -154,10 +154,10 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<
     // There are no waiters, so no waker is collected.
     let _done = state.finish(&live.rovers, now, &mut wakes);
     let synced = state.supply.synced();
-    state.serve_dry_run(synced);
+    state.served_dry_run(synced);
     // In dry run the levels of the key are those of the simulation, once no claim waits there.
     let (tail, supply) = match state.dry_run() {
-        Some(dry_run) if dry_run.is_idle() => (dry_run.tail(), dry_run.supply()),
+        Some(dry_run) if dry_run.is_idle() => (dry_run.tail(), &dry_run.supply),
         Some(_) => return None,
         None => (live.rovers.tail(), &state.supply),
     };

@@ -5,17 +5,7 @@ use super::limits::Limits;
 use super::offer::{ClassId, NO_CLASS, ROOT};
 use super::tree::Tree;
 use crate::Quota;
-
-/// Why the floors of a tree could not all be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FloorConflict {
-    /// Together they exceed the rate of the slowest quota.
-    Rate { floor: Quota },
-    /// Those below a ceiling exceed its rate.
-    CeilingRate { ceiling: Quota },
-    /// A ceiling above a floor has a smaller burst than the limiter.
-    CeilingBurst { burst: u64, least: u64 },
-}
+use crate::error::ConfigError;
 
 impl Tree {
     /// Checks that the floors in which a class takes part can be kept if it has this floor and this ceiling.
@@ -29,7 +19,8 @@ impl Tree {
         leaf: ClassId,
         floor: Option<Quota>,
         ceiling: Option<Quota>,
-    ) -> Result<(), FloorConflict> {
+        name: &str,
+    ) -> Result<(), ConfigError> {
         let new = floor.and_then(Rate::of).map_or(0, Rate::fixed);
         let (old, below) = match id {
             NO_CLASS => (0, 0),
@@ -37,42 +28,44 @@ impl Tree {
         };
         let sum = |floors: RateSum| (floors - old).saturating_add(new);
         if let Some(quota) = ceiling {
-            self.check_ceiling(quota, sum(below))?;
+            self.check_ceiling(quota, sum(below), name)?;
         }
         let Some(floor) = floor.filter(|_| new > old) else { return Ok(()) };
         for above in self.path(parent) {
             if let Some(ceiling) = &self.rare(above).ceiling {
-                self.check_ceiling(ceiling.quota(), sum(self.rare(above).floors))?;
+                self.check_ceiling(ceiling.quota(), sum(self.rare(above).floors), name)?;
             }
         }
         let sum = sum(self.rare(ROOT).floors);
         // A sum that has overflowed is above any rate.
         let is_above = self.limits.rate.map_or(sum == RateSum::MAX, |rate| rate.fixed_up() < sum);
-        if is_above { Err(FloorConflict::Rate { floor }) } else { Ok(()) }
+        if is_above { Err(ConfigError::FloorsAboveRate { class: name.to_string(), floor }) } else { Ok(()) }
     }
 
     /// Checks that floors of this sum can be kept below a ceiling.
-    fn check_ceiling(&self, quota: Quota, floors: RateSum) -> Result<(), FloorConflict> {
+    fn check_ceiling(&self, ceiling: Quota, floors: RateSum, name: &str) -> Result<(), ConfigError> {
         if floors == 0 {
             return Ok(());
         }
+        let class = || name.to_string();
         // Where no time refills the quotas, an installment of another class takes no time from this ceiling.
-        if self.limits.rate.is_some() && quota.capacity() < self.limits.burst {
-            return Err(FloorConflict::CeilingBurst { burst: quota.capacity(), least: self.limits.burst });
+        let (burst, least) = (ceiling.capacity(), self.limits.burst);
+        if self.limits.rate.is_some() && burst < least {
+            return Err(ConfigError::CeilingBelowBurst { class: class(), burst, least });
         }
-        if Rate::of(quota).is_some_and(|rate| rate.fixed_up() < floors) {
-            return Err(FloorConflict::CeilingRate { ceiling: quota });
+        if Rate::of(ceiling).is_some_and(|rate| rate.fixed_up() < floors) {
+            return Err(ConfigError::FloorsAboveCeiling { class: class(), ceiling });
         }
         Ok(())
     }
 
-    /// A class with a ceiling below which floors could not be kept if these were the limits of the quotas.
-    pub(crate) fn conflict_with(&self, limits: &Limits) -> Option<(ClassId, FloorConflict)> {
+    /// A class with a ceiling below which floors could not be kept if these were the limits of the quotas: the burst of the
+    /// ceiling, and the class.
+    pub(crate) fn conflict_with(&self, limits: &Limits) -> Option<(u64, ClassId)> {
         let is_known = limits.burst <= self.limits.burst && self.limits.rate.is_some();
         if is_known || limits.rate.is_none() || self.rare(ROOT).floors == 0 {
             return None;
         }
-        let (burst, id) = *self.ceilings.first().filter(|(burst, _)| *burst < limits.burst)?;
-        Some((id, FloorConflict::CeilingBurst { burst, least: limits.burst }))
+        self.ceilings.first().copied().filter(|(burst, _)| *burst < limits.burst)
     }
 }

@@ -42,7 +42,7 @@ impl Scheduler {
 
     /// Changes the shadow as of `now`, if there is one.
     #[inline]
-    pub(super) fn with_shadow(&mut self, now: u64, act: impl FnOnce(&mut Supply)) {
+    pub(crate) fn with_shadow(&mut self, now: u64, act: impl FnOnce(&mut Supply)) {
         if let Some(shadow) = &mut self.shadow {
             shadow.mint(now, None);
             act(shadow);

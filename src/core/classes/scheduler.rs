@@ -12,7 +12,6 @@
 //! claims granted, and of installments served. A head that has reached `base + n` has `n` tokens.
 
 use super::Pick;
-use super::conflict::FloorConflict;
 use super::limits::Limits;
 use super::offer::{ClassId, NO_CLASS};
 use super::parts::Parts;
@@ -158,15 +157,12 @@ impl Scheduler {
         (id, own)
     }
 
-    /// A class with a ceiling below which floors could not be kept if quota number `index` were `quota`.
-    pub(crate) fn conflict_with(
-        &self,
-        supply: &Supply,
-        index: usize,
-        quota: Quota,
-    ) -> Option<(ClassId, FloorConflict)> {
+    /// A class with a ceiling below which floors could not be kept if quota number `index` were `quota`: the burst of the
+    /// ceiling, the least that it should be, and the class.
+    pub(crate) fn conflict_with(&self, supply: &Supply, index: usize, quota: Quota) -> Option<(u64, u64, ClassId)> {
         let known = supply.quotas().iter().map(|schedule| schedule.quota).enumerate();
-        self.tree.conflict_with(&Limits::of(known.map(|(at, known)| if at == index { quota } else { known })))
+        let limits = Limits::of(known.map(|(at, known)| if at == index { quota } else { known }));
+        self.tree.conflict_with(&limits).map(|(burst, class)| (burst, limits.burst, class))
     }
 
     /// The quotas of the limiter have changed at `now`.
@@ -375,16 +371,6 @@ impl Scheduler {
     pub(crate) fn refund(&mut self, leaf: ClassId, tokens: u64, uncharged: u64, now: u64, granted_at: Option<u64>) {
         self.with_shadow(now, |shadow| shadow.refund(tokens, granted_at));
         self.tree.refund(leaf, tokens, uncharged, now);
-    }
-
-    /// The wall clock was read; see [`Supply::look`].
-    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>, synced: u64) {
-        self.with_shadow(synced, |shadow| shadow.look(now, offset));
-    }
-
-    /// Tokens are added by hand.
-    pub(crate) fn replenish(&mut self, tokens: u64, now: u64) {
-        self.with_shadow(now, |shadow| shadow.replenish(tokens, None));
     }
 
     /// What is set aside for the front claim of a leaf.

@@ -16,39 +16,32 @@ pub(crate) const MOST_SIMULATED: ClassId = 1_024;
 /// A claim that waits: its cost, and the debt that was noted behind it.
 pub(crate) type Waiting = (u64, u64);
 
-pub(crate) struct Simulation {
-    scheduler: Scheduler,
-    supply: Supply,
-    base: u64,
-}
-
-impl Simulation {
-    /// A copy of a limiter, without its in-flight cap: no clock can tell when tokens are released.
-    pub(crate) fn new(scheduler: &Scheduler, supply: &Supply, base: u64) -> Self {
-        let mut supply = supply.clone();
-        supply.uncap();
-        Self { scheduler: scheduler.clone(), supply, base }
-    }
-
+impl Scheduler {
     /// The instant at which a claim of `cost` tokens made now in `leaf` is granted; `None` if no clock can tell. Exact if
     /// that takes up to [`MAX_STEPS`] steps. `backlog` includes the claim; `queue` lists the claims that wait in a leaf.
+    /// Copies the classes.
     pub(crate) fn grants<I: Iterator<Item = Waiting>>(
-        mut self,
+        &self,
+        supply: &Supply,
+        mut base: u64,
         leaf: ClassId,
         cost: u64,
         mut backlog: Backlog,
         queue: impl Fn(ClassId) -> I,
     ) -> Option<u64> {
-        self.scheduler.arrive(leaf, cost, self.supply.synced());
+        let (mut scheduler, mut supply) = (self.clone(), supply.clone());
+        // No clock can tell when tokens are released.
+        supply.uncap();
+        scheduler.arrive(leaf, cost, supply.synced());
         let mut queues = BTreeMap::new();
         for _ in 0..MAX_STEPS {
-            let next = self.scheduler.next_step(&self.supply, self.base);
+            let next = scheduler.next_step(&supply, base);
             let at = Some(next.at).filter(|at| *at < u64::MAX)?;
             let pick = next.pick.filter(|_| next.serves);
-            self.supply.mint(at, next.pick.map(|pick| self.base.wrapping_add(pick.tokens)));
+            supply.mint(at, next.pick.map(|pick| base.wrapping_add(pick.tokens)));
             let Some(pick) = pick else { continue };
-            let paid = self.scheduler.pay(pick, &mut self.supply, self.base);
-            self.base = self.base.wrapping_add(pick.tokens);
+            let paid = scheduler.pay(pick, &mut supply, base);
+            base = base.wrapping_add(pick.tokens);
             backlog.all = backlog.all.saturating_sub(pick.tokens);
             backlog.own = backlog.own.saturating_sub(if pick.leaf == leaf { pick.tokens } else { 0 });
             if let Paid::Claim(granted) = paid {
@@ -59,10 +52,10 @@ impl Simulation {
                 if granted == leaf && next == 0 {
                     return Some(at);
                 }
-                self.scheduler.advance(granted, next, debt, &self.supply);
+                scheduler.advance(granted, next, debt, &supply);
             }
         }
-        self.scheduler.tree.served_by_share(leaf, backlog, &self.supply, self.base)
+        scheduler.tree.served_by_share(leaf, backlog, &supply, base)
     }
 }
 

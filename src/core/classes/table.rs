@@ -15,6 +15,7 @@ use crate::core::supply::Supply;
 use crate::name::Name;
 use crate::observe::ClassLabel;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 /// The deepest class: the limiter's own classes have depth 1.
@@ -31,10 +32,9 @@ pub(crate) struct Classes {
     /// How many classes were made.
     made: u64,
     pub(super) retained: AllRetained,
-    /// Removed classes with waiters that are not turned away yet.
-    pub(crate) closing: Vec<ClassId>,
-    /// The limiter was closed, and the queues of the classes before this one are empty.
-    pub(crate) closed_before: ClassId,
+    /// Classes that were removed, or all classes of a limiter that was closed, in which claims may wait that are not turned
+    /// away yet.
+    pub(crate) closing: Vec<Range<ClassId>>,
     /// The instant of the next step, as of when the limiter was last served.
     pub(crate) due: u64,
 }
@@ -49,7 +49,6 @@ impl Classes {
             made: 0,
             retained: AllRetained::default(),
             closing: Vec::new(),
-            closed_before: 0,
             due: u64::MAX,
         }
     }

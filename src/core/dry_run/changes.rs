@@ -1,8 +1,6 @@
 //! Changes of the simulation by refunds, debts and the operator.
 
 use super::DryRun;
-use crate::core::calendar::CalendarTime;
-use crate::core::schedule::Schedule;
 use crate::core::supply::Supply;
 use crate::quota::Quota;
 
@@ -13,16 +11,6 @@ impl DryRun {
         self.change(now, |supply, _| supply.refund_to(tokens, granted_at, |quota| !quota.is_sliding()));
     }
 
-    /// The wall clock was read; see [`Supply::look`].
-    pub(crate) fn look(&mut self, now: u64, offset: Option<i128>) {
-        self.supply.look(now, offset);
-    }
-
-    /// Sets the periods of a calendar quota.
-    pub(crate) fn set_periods(&mut self, index: usize, periods: &CalendarTime, next: u64) {
-        self.supply.quota_mut(index).set_periods(periods.clone(), next);
-    }
-
     /// Charges `tokens` more for a grant: a debt behind the claims in the queue.
     pub(crate) fn charge(&mut self, tokens: u64, now: u64) {
         self.serve(now);
@@ -31,11 +19,6 @@ impl DryRun {
 
     pub(crate) fn replenish(&mut self, tokens: u64, now: u64) {
         self.change(now, |supply, front| supply.replenish(tokens, front));
-    }
-
-    /// Whether a manual quota takes the tokens of `replenish`.
-    pub(crate) fn has_manual(&self) -> bool {
-        self.quotas().iter().any(Schedule::is_manual)
     }
 
     /// Sets the end of the pause, later or earlier than before.
@@ -56,7 +39,7 @@ impl DryRun {
         });
         let is_dry = !self.is_dry.contains(&false);
         let resized = |old: &[bool], count| (0..count).map(|index| *old.get(index).unwrap_or(&is_dry)).collect();
-        let count = self.quotas().len();
+        let count = self.supply.quotas().len();
         self.is_dry = resized(&self.is_dry, count);
         let refused_by = &self.totals.refused_by;
         self.totals.refused_by = (0..count).map(|index| *refused_by.get(index).unwrap_or(&0)).collect();

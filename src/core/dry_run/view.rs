@@ -2,19 +2,9 @@
 
 use super::DryRun;
 use crate::core::rovers::ahead;
-use crate::core::schedule::Schedule;
 use crate::core::state::MAX_SPAN;
-use crate::core::supply::Supply;
 
 impl DryRun {
-    pub(crate) fn quotas(&self) -> &[Schedule] {
-        self.supply.quotas()
-    }
-
-    pub(crate) fn supply(&self) -> &Supply {
-        &self.supply
-    }
-
     /// Whether neither a claim nor a debt is in the queue.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()
@@ -40,7 +30,7 @@ impl DryRun {
 
     /// How far the head of `quota` is ahead of all claims; negative while claims wait or a debt is outstanding.
     pub(crate) fn level(&self, quota: usize) -> i64 {
-        ahead(self.quotas()[quota].head, self.tail())
+        ahead(self.supply.quotas()[quota].head, self.tail())
     }
 
     /// The number of tokens that `try_acquire` could get.

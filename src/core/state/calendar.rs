@@ -18,7 +18,7 @@ pub(super) struct WallClock {
 impl State {
     /// The quotas have changed. If one has a calendar, the wall clock of `time` is read from now on.
     pub(crate) fn note_calendars(&mut self, time: &Time) {
-        let in_dry_run = self.dry_run().is_some_and(|dry_run| dry_run.supply().has_calendar());
+        let in_dry_run = self.dry_run().is_some_and(|dry_run| dry_run.supply.has_calendar());
         if !in_dry_run && !self.supply.has_calendar() {
             return self.role.remove(Role::CALENDAR);
         }
@@ -34,7 +34,7 @@ impl State {
         self.rare().wall_clock.until = 0;
         self.supply.quota_mut(index).set_periods(periods.clone(), next);
         if let Some(dry_run) = self.rare.as_mut().and_then(|rare| rare.dry_run.as_mut()) {
-            dry_run.set_periods(index, periods, next);
+            dry_run.supply.quota_mut(index).set_periods(periods.clone(), next);
         }
     }
 
@@ -50,10 +50,10 @@ impl State {
             let offset = rare.wall_clock.time.as_ref().and_then(Time::wall_offset);
             self.supply.look(now, offset);
             if let Some(classes) = &mut rare.classes {
-                classes.scheduler.look(now, offset, synced);
+                classes.scheduler.with_shadow(synced, |shadow| shadow.look(now, offset));
             }
             if let Some(dry_run) = &mut rare.dry_run {
-                dry_run.look(now, offset);
+                dry_run.supply.look(now, offset);
             }
         }
         self.rare().wall_clock.until = self.fresh_until();
@@ -61,7 +61,7 @@ impl State {
 
     /// The instant at which the wall clock has to be read again.
     pub(super) fn fresh_until(&self) -> u64 {
-        let in_dry_run = self.dry_run().map_or(u64::MAX, |dry_run| dry_run.supply().fresh_until());
+        let in_dry_run = self.dry_run().map_or(u64::MAX, |dry_run| dry_run.supply.fresh_until());
         self.supply.fresh_until().min(in_dry_run)
     }
 

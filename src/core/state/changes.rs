@@ -1,7 +1,7 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
 use super::{MAX_COST, Refund, Role, State, classes_in};
-use crate::core::classes::ClassId;
+use crate::core::classes::{ClassId, ROOT};
 use crate::core::dry_run::DryRun;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
@@ -140,7 +140,7 @@ impl State {
         self.adding_tokens(rovers, |state| state.supply.replenish(tokens, front));
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
-            classes.scheduler.replenish(tokens, now);
+            classes.scheduler.with_shadow(now, |shadow| shadow.replenish(tokens, None));
         }
     }
 
@@ -149,6 +149,7 @@ impl State {
         self.retract(rovers);
         let forgotten = self.dry_run_now().map(|(dry_run, now)| dry_run.close(now));
         self.closed = true;
+        self.classes_mut().into_iter().for_each(|classes| classes.closing.push(ROOT..classes.len()));
         self.review_all_fronts();
         forgotten
     }
@@ -214,7 +215,7 @@ impl State {
     pub(crate) fn set_max_in_flight(&mut self, rovers: &Rovers, tokens: u64) -> Result<(), ConfigError> {
         self.retract(rovers);
         let cap = self.cap.as_mut().ok_or(ConfigError::NotCapped)?;
-        self.supply.change_cap(cap.tokens, tokens);
+        self.supply.raise_ceiling(tokens.wrapping_sub(cap.tokens));
         cap.tokens = tokens;
         self.review_all_fronts();
         Ok(())

@@ -351,7 +351,12 @@ impl State {
 
     /// The largest claim that the in-flight cap, `max_cost` and a sliding quota allow.
     fn most_by_settings(&self) -> u64 {
-        self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens).min(self.most_by_rules())
+        let most = self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens);
+        if !self.role.has(Role::MAX_COST) {
+            return most;
+        }
+        let window = self.supply.smallest_window().map_or(u64::MAX, |(_, amount)| amount);
+        most.min(self.max_cost()).min(window)
     }
 
     /// The setting that allows no more than `most`, if there is one.

@@ -8,8 +8,9 @@ use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
 use crate::core::steps;
 use crate::core::wakes::Wakes;
+use std::ops::Range;
 
-/// How many classes of a limiter that was closed are looked at while the lock is held.
+/// How many closed classes are looked at while the lock is held.
 const LOOKED_AT_AT_ONCE: usize = 1_024;
 
 impl State {
@@ -35,27 +36,26 @@ impl State {
 
     /// A class with a waiter that has to be turned away.
     fn next_closed(&mut self, looked_at: &mut usize) -> Option<ClassId> {
-        let is_closed = self.closed && !self.queue.is_empty();
         let classes = classes_in(&mut self.rare)?;
-        while is_closed && classes.closed_before < classes.len() {
+        if self.queue.is_empty() {
+            classes.closing.clear();
+        }
+        while let Some(Range { start: class, end }) = classes.closing.pop() {
+            if class == end {
+                continue;
+            }
+            let entry = classes.entry(class);
+            // A class that was made since can have the number of a removed one.
+            let is_found = entry.queue.front().is_some() && (self.closed || entry.is_removed);
+            classes.closing.push(if is_found { class..end } else { class + 1..end });
+            if is_found {
+                return Some(class);
+            }
             steps::count();
             *looked_at += 1;
             if *looked_at > LOOKED_AT_AT_ONCE {
                 return None;
             }
-            let class = classes.closed_before;
-            if classes.entry(class).queue.front().is_some() {
-                return Some(class);
-            }
-            classes.closed_before += 1;
-        }
-        while let Some(class) = classes.closing.last().copied() {
-            let entry = classes.entry(class);
-            // A class that was made since can have the number of a removed one.
-            if entry.is_removed && entry.queue.front().is_some() {
-                return Some(class);
-            }
-            classes.closing.pop();
         }
         None
     }

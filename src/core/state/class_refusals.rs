@@ -55,15 +55,7 @@ impl State {
         if is_held { Bound::Ceiling } else { self.supply.obstacle(end) }
     }
 
-    /// Whether a ceiling, and no quota, holds back a claim of `cost` in a class that ends at `end` longest.
-    pub(super) fn is_below_ceilings(&self, class: ClassId, cost: u64, end: u64) -> bool {
-        let Some(classes) = self.classes() else { return false };
-        let below_ceilings = classes.scheduler.tree.ceilings_have(classes.entry(class).leaf, cost);
-        self.supply.scheduled(end).is_some_and(|at| at < below_ceilings)
-    }
-
-    /// Whether a claim made now in a class is granted at `at` because of a ceiling: all quotas have the tokens for all that
-    /// waits before, up to `end`.
+    /// Whether a claim in a class is granted at `at` because of a ceiling: all quotas have the tokens up to `end` before.
     pub(super) fn is_delayed_by_ceiling(&self, class: ClassId, end: u64, at: u64) -> bool {
         let Some(classes) = self.classes() else { return false };
         let is_under_ceiling = classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf);

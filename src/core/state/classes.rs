@@ -8,7 +8,6 @@
 //! with it: everything else moves past them.
 
 use super::class_joint::{in_service, next_front};
-use super::shares::conflict_error;
 use super::step::{Completes, InService};
 use super::{Role, State, classes_in};
 use crate::Quota;
@@ -148,8 +147,10 @@ impl State {
     /// Checks that all floors can be kept below the ceilings if quota number `index` becomes `quota`.
     pub(super) fn check_ceilings(&self, index: usize, quota: Quota) -> Result<(), ConfigError> {
         let Some(classes) = self.classes() else { return Ok(()) };
-        let conflict = classes.scheduler.conflict_with(&self.supply, index, quota);
-        conflict.map_or(Ok(()), |(class, conflict)| Err(conflict_error(conflict, &classes.name(class))))
+        match classes.scheduler.conflict_with(&self.supply, index, quota) {
+            Some((burst, least, id)) => Err(ConfigError::CeilingBelowBurst { class: classes.name(id), burst, least }),
+            None => Ok(()),
+        }
     }
 
     /// Whether changes of the classes have left something to do.

@@ -121,7 +121,7 @@ impl State {
         if let Some((dry_run, now)) = self.dry_run_now() {
             dry_run.replenish(tokens, now);
             // The tokens are for manual quotas, and all of them are in dry run.
-            if dry_run.has_manual() && !self.supply.has_manual() {
+            if dry_run.supply.has_manual() && !self.supply.has_manual() {
                 return;
             }
         }

@@ -105,32 +105,26 @@ impl State {
         }
     }
 
-    /// Serves the simulation up to `now`.
-    pub(crate) fn serve_dry_run(&mut self, now: u64) {
-        if let Some(dry_run) = self.dry_run_mut() {
-            dry_run.serve(now);
-        }
+    /// The simulation, served up to `now`.
+    pub(crate) fn served_dry_run(&mut self, now: u64) -> Option<&mut DryRun> {
+        let dry_run = self.dry_run_mut()?;
+        dry_run.serve(now);
+        Some(dry_run)
     }
 
     /// [`available`](Self::available), as if all quotas were enforced.
     pub(crate) fn shown_available(&mut self, rovers: &Rovers, class: ClassId, now: u64) -> u64 {
         let closed = self.closed;
-        match self.dry_run_mut() {
-            Some(dry_run) if !closed => {
-                dry_run.serve(now);
-                dry_run.available()
-            }
+        match self.served_dry_run(now) {
+            Some(dry_run) if !closed => dry_run.available(),
             _ => self.available_in(rovers, class),
         }
     }
 
     /// [`deficiency`](Self::deficiency), as if all quotas were enforced.
     pub(crate) fn shown_deficiency(&mut self, rovers: &Rovers, now: u64) -> u64 {
-        match self.dry_run_mut() {
-            Some(dry_run) => {
-                dry_run.serve(now);
-                dry_run.deficiency()
-            }
+        match self.served_dry_run(now) {
+            Some(dry_run) => dry_run.deficiency(),
             None => self.deficiency(rovers),
         }
     }
@@ -177,7 +171,7 @@ impl State {
     pub(super) fn replace_quotas_in_dry_run(&mut self, quotas: &[Quota]) {
         let Some((dry_run, now)) = self.dry_run_now() else { return };
         dry_run.replace_quotas(quotas.iter().copied(), now);
-        let dry: Vec<usize> = (0..dry_run.quotas().len()).filter(|index| dry_run.is_dry(*index)).collect();
+        let dry: Vec<usize> = (0..dry_run.supply.quotas().len()).filter(|index| dry_run.is_dry(*index)).collect();
         dry.into_iter().for_each(|index| self.supply.open_quota(index));
     }
 
@@ -214,7 +208,7 @@ impl State {
         let (dry_run, now) = self.dry_run_now()?;
         dry_run.serve(now);
         dry_run.set_dry(index, false);
-        let mut schedule = dry_run.quotas()[index].clone();
+        let mut schedule = dry_run.supply.quotas()[index].clone();
         schedule.head = rovers.tail().wrapping_add(dry_run.level(index) as u64);
         let is_needed = dry_run.is_needed();
         self.rare().dry_run_epoch += 1;

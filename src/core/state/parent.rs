@@ -147,7 +147,9 @@ impl State {
             return Denied { remaining, ..denied }.into();
         }
         let end = rovers.tail().wrapping_add(cost);
-        let by = if self.is_below_ceilings(group, cost, end) { Bound::Ceiling } else { self.supply.obstacle(end) };
+        let below_ceilings = self.classes().map_or(0, |it| it.scheduler.tree.ceilings_have(it.entry(group).leaf, cost));
+        let is_delayed = self.is_delayed_by_ceiling(group, end, below_ceilings);
+        let by = if is_delayed { Bound::Ceiling } else { self.supply.obstacle(end) };
         let name = self.name_in_class(by, group, cost);
         Denied { retry_after, remaining, by: by.of_parent(), name }.into()
     }

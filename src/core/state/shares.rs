@@ -2,7 +2,7 @@
 
 use super::{State, classes_in};
 use crate::Quota;
-use crate::core::classes::{ClassId, ClassName, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NO_CLASS, ROOT};
+use crate::core::classes::{ClassId, ClassName, MAX_DEPTH, MAX_WEIGHT, NO_CLASS, ROOT};
 use crate::core::steps;
 use crate::error::ConfigError;
 use std::sync::Arc;
@@ -83,8 +83,7 @@ impl State {
         if has_external && classes.count() == MOST_SHARED {
             return Err(ConfigError::TooManyClasses { class: class(), most: MOST_SHARED });
         }
-        let checked = classes.scheduler.tree.check(parent, NO_CLASS, NO_CLASS, share.floor, share.ceiling);
-        checked.map_err(|conflict| conflict_error(conflict, &name))?;
+        classes.scheduler.tree.check(parent, NO_CLASS, NO_CLASS, share.floor, share.ceiling, &name)?;
         let id = classes.insert(parent, child, share.weight, now);
         classes.set_share(id, share, now);
         Ok(id)
@@ -106,8 +105,7 @@ impl State {
             return Err(ConfigError::FloorWithClasses { class: name });
         }
         let tree = &classes.scheduler.tree;
-        let checked = tree.check(tree.parent(id), id, classes.entry(id).leaf, share.floor, share.ceiling);
-        checked.map_err(|conflict| conflict_error(conflict, &name))?;
+        tree.check(tree.parent(id), id, classes.entry(id).leaf, share.floor, share.ceiling, &name)?;
         classes.set_share(id, share, now);
         Ok(())
     }
@@ -123,7 +121,7 @@ impl State {
             let next = classes.innermost(class);
             classes.unlist(next, now);
             if classes.entry(next).queue.front().is_some() {
-                classes.closing.push(next);
+                classes.closing.push(next..next + 1);
             }
             if classes.entry(next).has_joint {
                 self.review_all_fronts();
@@ -162,14 +160,5 @@ impl State {
             // Joint claims of the class that were forgotten end.
             self.review_all_fronts();
         }
-    }
-}
-
-pub(super) fn conflict_error(conflict: FloorConflict, name: &str) -> ConfigError {
-    let class = name.to_string();
-    match conflict {
-        FloorConflict::Rate { floor } => ConfigError::FloorsAboveRate { class, floor },
-        FloorConflict::CeilingRate { ceiling } => ConfigError::FloorsAboveCeiling { class, ceiling },
-        FloorConflict::CeilingBurst { burst, least } => ConfigError::CeilingBelowBurst { class, burst, least },
     }
 }

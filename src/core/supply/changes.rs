@@ -18,11 +18,6 @@ impl Supply {
         self.ceiling = None;
     }
 
-    /// Moves the ceiling from `old` tokens in flight to `new` tokens in flight.
-    pub(crate) fn change_cap(&mut self, old: u64, new: u64) {
-        self.raise_ceiling(new.wrapping_sub(old));
-    }
-
     /// Sets the end of the pause, later or earlier than before. Returns whether the queue's pause now ends earlier.
     pub(crate) fn set_gate(&mut self, gate: u64) -> bool {
         let (old, new) = (self.gate.max(self.synced), gate.max(self.synced));
