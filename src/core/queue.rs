@@ -48,6 +48,11 @@ impl Waiter {
     pub(crate) fn as_claim(&self) -> Claim {
         (self.number, self.cost, self.debt_after)
     }
+
+    /// The child for which this is a ticket, if it still exists.
+    pub(crate) fn living_child(&self) -> Option<Weak<Core>> {
+        self.child.clone().filter(|child| child.strong_count() > 0)
+    }
 }
 
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;

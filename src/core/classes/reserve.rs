@@ -4,18 +4,10 @@
 //! limiters grant the claim. What was set aside for a claim above the burst in earlier turns stays set aside until then,
 //! although the claim is not at the front of its leaf any more.
 
-use super::offer::{ClassId, Pick};
 use super::scheduler::Scheduler;
 use crate::core::supply::Supply;
 
 impl Scheduler {
-    /// The front claim of a leaf has its turn at `now`, for the last installment, which is `pick`. Returns what was set aside
-    /// for it. [`advance`](Self::advance) follows.
-    pub(crate) fn take_turn(&mut self, pick: Pick, now: u64) -> u64 {
-        self.tree.pay(pick, now);
-        self.paid(pick.leaf)
-    }
-
     /// A joint claim that had its turn was granted `cost` tokens of the quotas at the instant of `supply`, beside the `paid`
     /// tokens that were set aside for it.
     pub(crate) fn grant_reserved(&mut self, cost: u64, paid: u64, supply: &mut Supply) {
@@ -26,11 +18,13 @@ impl Scheduler {
         self.drop_shadow(supply);
     }
 
-    /// A joint claim that had its turn leaves without a grant: gives back what was set aside for it, as
-    /// [`withdraw`](Self::withdraw) does.
-    pub(crate) fn withdraw_reserved(&mut self, paid: u64, supply: &mut Supply, base: u64) {
+    /// A claim for which `paid` tokens were set aside leaves without a grant: gives them back, as far as the burst and the
+    /// shadow allow. If it is in front of its leaf, [`advance`](Self::advance) follows.
+    pub(crate) fn withdraw(&mut self, paid: u64, supply: &mut Supply, base: u64) {
         supply.drop_aside(paid);
-        self.restore(paid, supply, base);
+        if paid > 0 {
+            self.with_shadow(supply.synced(), |shadow| supply.restore(paid, base, shadow));
+        }
         self.drop_shadow(supply);
     }
 
@@ -49,23 +43,11 @@ impl Scheduler {
         }
     }
 
-    /// Gives `tokens` that were set aside back to the supply.
-    pub(super) fn restore(&mut self, tokens: u64, supply: &mut Supply, base: u64) {
-        if tokens > 0 {
-            self.with_shadow(supply.synced(), |shadow| supply.restore(tokens, base, shadow));
-        }
-    }
-
     /// No shadow is needed while nothing is set aside.
     #[inline]
     pub(super) fn drop_shadow(&mut self, supply: &Supply) {
         if self.shadow.is_some() && supply.aside() == 0 {
             self.shadow = None;
         }
-    }
-
-    /// Whether no claim is at the front of a leaf.
-    pub(crate) fn has_no_front(&self, leaf: ClassId) -> bool {
-        self.cost(leaf) == 0
     }
 }

@@ -244,9 +244,9 @@ impl Scheduler {
         is_all && (!self.tree.is_divided(pick.leaf) || self.leaf(pick.leaf).owed == 0)
     }
 
-    /// What the front claim of a leaf costs.
+    /// What the front claim of a leaf costs; 0 if there is none.
     #[inline]
-    pub(super) fn cost(&self, leaf: ClassId) -> u64 {
+    pub(crate) fn cost(&self, leaf: ClassId) -> u64 {
         self.leaf(leaf).cost
     }
 
@@ -345,15 +345,6 @@ impl Scheduler {
             self.set_leaf(leaf, Leaf { cost: next, paid: 0, owed }, now);
         }
         self.drop_shadow(supply);
-    }
-
-    /// The front claim of `leaf` leaves without a grant: gives back what was set aside for it, as far as the burst and
-    /// the shadow allow. Returns how many tokens had been set aside. [`advance`](Self::advance) follows.
-    pub(crate) fn withdraw(&mut self, leaf: ClassId, supply: &mut Supply, base: u64) -> u64 {
-        let paid = self.paid(leaf);
-        supply.drop_aside(paid);
-        self.restore(paid, supply, base);
-        paid
     }
 
     /// Whether a change has left something for [`finish_changes`](Self::finish_changes).

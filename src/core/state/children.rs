@@ -6,7 +6,6 @@ use super::{Role, State, classes_in};
 use crate::core::Core;
 use crate::core::classes::{ClassId, KeyName, ROOT};
 use crate::core::outcome::Outcome;
-use crate::core::queue::Waiter;
 use crate::core::rovers::Rovers;
 use std::sync::Weak;
 
@@ -21,12 +20,11 @@ pub(super) struct AwaitedChild {
 }
 
 impl State {
-    /// The front claim of a class is a ticket: nothing is served until its child has answered.
-    pub(super) fn await_child_of_front(&mut self, class: ClassId) {
-        let child = self.queue_of(class).front().and_then(|front| front.child.clone());
-        let Some(child) = child else { return };
+    /// The front claim of a class is a ticket: nothing is served until its child has answered. Or a ticket has left the queue
+    /// of the class, with the debt `gone` behind it: nothing is picked until its child says which of its claims is next.
+    pub(super) fn await_child(&mut self, child: Weak<Core>, class: ClassId, gone: Option<u64>) {
         self.role.add(Role::AWAITS);
-        self.rare().awaited = Some(AwaitedChild { child, class, gone: None });
+        self.rare().awaited = Some(AwaitedChild { child, class, gone });
     }
 
     #[inline]
@@ -40,13 +38,6 @@ impl State {
         self.awaited().is_some_and(|awaited| awaited.class == class)
     }
 
-    /// A ticket has left the queue of `class`: nothing is picked until the child says which of its claims is next.
-    pub(super) fn note_ticket_gone(&mut self, class: ClassId, gone: &Waiter) {
-        let Some(child) = gone.child.clone() else { return };
-        self.role.add(Role::AWAITS);
-        self.rare().awaited = Some(AwaitedChild { child, class, gone: Some(gone.debt_after) });
-    }
-
     /// Grants the ticket that is in service in a limiter with classes.
     pub(super) fn pay_ticket(&mut self, rovers: &Rovers, next: InService) {
         let InService { ticket: Some(ticket), pick: Some(pick), owner, .. } = next else { return };
@@ -56,7 +47,9 @@ impl State {
         classes.count_served(owner, pick);
         classes.scheduler.saves_for = None;
         classes.scheduler.pay(pick, &mut self.supply, ticket.wrapping_sub(pick.tokens));
-        self.note_ticket_gone(owner, &waiter);
+        if let Some(child) = waiter.child {
+            self.await_child(child, owner, Some(waiter.debt_after));
+        }
         self.forget_denial(rovers);
     }
 

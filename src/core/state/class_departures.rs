@@ -10,7 +10,7 @@ use crate::core::steps;
 use crate::core::wakes::Wakes;
 use std::ops::Range;
 
-/// How many closed classes are looked at while the lock is held.
+/// How many classes of a limiter that was closed are looked at while the lock is held.
 const LOOKED_AT_AT_ONCE: usize = 1_024;
 
 impl State {
@@ -51,10 +51,13 @@ impl State {
             if is_found {
                 return Some(class);
             }
-            steps::count();
-            *looked_at += 1;
-            if *looked_at > LOOKED_AT_AT_ONCE {
-                return None;
+            // A class that was removed is in the list only if a claim waited there.
+            if self.closed {
+                steps::count();
+                *looked_at += 1;
+                if *looked_at > LOOKED_AT_AT_ONCE {
+                    return None;
+                }
             }
         }
         None
@@ -63,9 +66,9 @@ impl State {
     /// Turns the front claim of a class, or of a limiter without classes, away. If it is a ticket, its child must learn it, and
     /// has to answer.
     pub(super) fn turn_front_away_in(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
-        let child = self.queue_of(class).front().and_then(|front| front.child.as_ref());
-        if child.is_some_and(|child| child.strong_count() > 0) {
-            return self.await_child_of_front(class);
+        let child = self.queue_of(class).front().and_then(Waiter::living_child);
+        if let Some(child) = child {
+            return self.await_child(child, class, None);
         }
         if !self.role.has(Role::CLASSES) {
             return self.call_front(rovers, outcome, wakes);
@@ -98,15 +101,15 @@ impl State {
         }
         self.adding_tokens(rovers, |state| {
             let Some(classes) = classes_in(&mut state.rare) else { return };
-            let paid = classes.scheduler.withdraw(leaf, &mut state.supply, base);
+            let paid = classes.scheduler.paid(leaf);
+            classes.scheduler.withdraw(paid, &mut state.supply, base);
             state.queue.count_out(gone.cost - paid);
             state.supply.shift(gone.cost - paid);
             state.totals.skipped = state.totals.skipped.wrapping_add(gone.cost);
         });
-        if gone.child.as_ref().is_some_and(|child| child.strong_count() > 0) {
-            self.note_ticket_gone(class, gone);
-        } else {
-            self.put_next_in_front(class, gone.debt_after);
+        match gone.living_child() {
+            Some(child) => self.await_child(child, class, Some(gone.debt_after)),
+            None => self.put_next_in_front(class, gone.debt_after),
         }
     }
 }

@@ -93,7 +93,7 @@ impl State {
     /// If the scheduler knows no front claim of a class: tells it which one is next.
     fn fill_class_front(&mut self, class: ClassId) {
         let Some(classes) = self.classes() else { return };
-        if !self.awaits_class(class) && classes.scheduler.has_no_front(classes.entry(class).leaf) {
+        if !self.awaits_class(class) && classes.scheduler.cost(classes.entry(class).leaf) == 0 {
             self.put_next_in_front(class, 0);
         }
     }
@@ -104,7 +104,8 @@ impl State {
         let now = self.supply.synced();
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let Some((number, cost)) = classes.offered_joint(class) else { return };
-        let paid = classes.scheduler.take_turn(pick, now);
+        let paid = classes.scheduler.paid(pick.leaf);
+        classes.scheduler.tree.pay(pick, now);
         classes.count_served(class, pick);
         classes.take_joint_turn(class, number);
         self.queue.count_aside();
@@ -144,23 +145,19 @@ impl State {
         let base = self.base(rovers);
         self.adding_tokens(rovers, |state| {
             let Some(classes) = classes_in(&mut state.rare) else { return };
+            let is_offered = classes.offered_joint(class).is_some_and(|(offered, _)| offered == number);
+            let paid = if is_offered { classes.scheduler.paid(classes.entry(class).leaf) } else { paid };
+            classes.scheduler.withdraw(paid, &mut state.supply, base);
+            classes.remove_joint(class, number);
             if has_turn {
-                classes.scheduler.withdraw_reserved(paid, &mut state.supply, base);
                 return state.pass_in_class(paid, paid);
             }
-            let is_offered = classes.offered_joint(class).is_some_and(|(offered, _)| offered == number);
-            let leaf = classes.entry(class).leaf;
-            let set_aside = if is_offered { classes.scheduler.withdraw(leaf, &mut state.supply, base) } else { 0 };
-            classes.remove_joint(class, number);
             state.queue.count_aside();
-            state.pass_in_class(cost, set_aside);
+            state.pass_in_class(cost, paid);
             if is_offered {
                 state.put_next_in_front(class, 0);
             }
         });
-        if let Some(classes) = classes_in(&mut self.rare).filter(|_| has_turn) {
-            classes.remove_joint(class, number);
-        }
         self.fill_class_front(class);
         self.charge_debts_if_empty();
     }
