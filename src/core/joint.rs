@@ -40,8 +40,10 @@
 //! A *review* of a set (see [`review`]) decides all this, and acts, under the locks of all members. Locks are taken in the
 //! order of the members' addresses; the lock of the set itself is the innermost. A review is due at the joint instant, and
 //! at once after something has changed an instant: a turn, tokens that came in, the end of a pause, another quota, a cap.
-//! Each member knows the joint instants of its fronts and is not served past one of them without the review. So the order
-//! of all events is that of their instants, however late timers are.
+//! Each member knows the joint instants of its fronts and is not served past one of them without the review, and before a
+//! review goes on, the fronts of other sets are reviewed that it made urgent. So the order of events is that of their
+//! instants, also if timers are late by many of them. (A limiter cannot know of a turn in another one: if it is served first,
+//! a front that waits for that is granted later than at its instant.)
 //!
 //! What a grant costs depends on the number of sets with waiting claims, O(log sets) in each member, and not on the number
 //! of claims.
