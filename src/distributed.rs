@@ -206,8 +206,6 @@ pub struct LeaseRequest {
     pub ahead: u64,
     /// Tokens kept for callers to come that the node already has.
     pub banked: u64,
-    /// The allowance that the node would like: how many tokens it may keep unused.
-    pub allowance: u64,
     /// Minimum allowance needed to satisfy a `try_acquire` that was denied.
     pub minimum: u64,
     /// The allowance from the last answer, less any cut that the node has made to it since.

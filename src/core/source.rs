@@ -100,10 +100,7 @@ pub(crate) trait Source: Debug + Send {
     /// refused.
     fn is_urgent(&self) -> bool;
 
-    /// Whether the task knows that the front `claim` has no instant at which it passes.
-    fn knows_stuck(&self, claim: u64) -> bool;
-
-    /// Whether the task sleeps although the front `claim` has no instant at which it passes.
+    /// Whether the task sleeps and has made no plan for the front `claim`, which has no instant at which it passes.
     fn sleeps_without_plan_for(&self, claim: u64) -> bool;
 
     /// Takes the waker of the sleeping task; the caller wakes it.

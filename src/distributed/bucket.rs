@@ -23,8 +23,9 @@ const EPOCH: i64 = 250_000;
 /// is more, up to the second number.
 const HORIZON: i64 = 250_000;
 const LONGEST_HORIZON: i64 = 1_000_000;
-/// A node keeps its place so long after it was expected, or 1.25 round trips if that is more.
+/// A node keeps its place so long after it was expected, or 1.25 round trips if that is more, up to the second number.
 const GRACE: i64 = 100_000;
+const LONGEST_GRACE: i64 = 1_250_000;
 /// The longest sleep of a node with a place, unless it has waited for more than twice as long.
 const SLEEP: i64 = 700_000;
 /// A class that is ahead of others looks again after this time.
@@ -132,8 +133,6 @@ pub(super) struct Node {
     pub(super) at: i64,
     /// The number of the last token that it promised; 0 if it promised none.
     pub(super) last: i64,
-    /// How much later than expected the node may come.
-    pub(super) grace: i64,
     /// The classes for which the last answer did not give all that they lack. Without classes, claims are those of class 0.
     pub(super) places: Vec<Place>,
 }
@@ -208,7 +207,6 @@ impl SharedBucket {
         let reach = reach.clamp(HORIZON, LONGEST_HORIZON);
         let mut claims = Claims::of(ask, self.terms.burst as i64);
         let shares = self.shares_with(ask, &mut claims, now, 2 * reach);
-        let is_shared = self.is_shared(reach);
         for claims in &mut claims {
             // Nothing is promised for the next period of a calendar: no debt is there when it begins.
             let promises = !self.terms.is_calendar();
@@ -234,8 +232,7 @@ impl SharedBucket {
             if !self.classes.is_empty() {
                 // So small a part that classes take turns several times within the horizon.
                 let tokens = there + self.minted_within(claims.reach * 2 / 5);
-                let (part, most) = self.part_of(&shares, claims.class, tokens, claims.first);
-                (claims.part, claims.most) = (part.max(1), if is_shared { most } else { i64::MAX });
+                (claims.part, claims.is_ahead) = self.part_of(&shares, claims.class, tokens, claims.first);
             }
         }
         let mut node = match known {
@@ -253,11 +250,12 @@ impl SharedBucket {
             self.charge(&shares, &claims);
         }
         let is_in_vain = node.granted + node.promised == 0;
+        let grace = (exact(ask.rtt).saturating_mul(5) / 4).clamp(GRACE, LONGEST_GRACE);
         let mut classes = Vec::new();
         for claims in &claims {
             let is_sent_away = claims.given == 0 && claims.first > 0 && (is_in_vain || !ask.classes.is_empty());
             // A class that is ahead of others looks again soon.
-            let least = if is_sent_away && claims.most < claims.first { claims.reach + LOOK } else { 0 };
+            let least = if is_sent_away && claims.is_ahead { claims.reach + LOOK } else { 0 };
             let time_behind =
                 |tokens| if is_sent_away { least.max(self.time_to(claims.first + tokens - self.level)) } else { 0 };
             let wait = time_behind(claims.older);
@@ -274,7 +272,7 @@ impl SharedBucket {
                 place = before.places.iter().find(|before| before.class == claims.number).copied().unwrap_or(place);
             } else if is_sent_away && wait <= claims.useful && places.list.len() + node.places.len() < MOST_PLACES {
                 let (first, since) = (claims.first, now - claims.age);
-                place = Place { first, since, expected: now + sleep, ..place };
+                place = Place { first, since, until: now + sleep + grace, ..place };
                 if let Some(class) = self.classes.get_mut(claims.class) {
                     class.seen = class.seen.max(self.clock + sleep);
                 }
@@ -283,8 +281,7 @@ impl SharedBucket {
                 node.places.push(place);
             }
         }
-        let kept = node.places.iter().filter(|place| place.first > 0).map(|place| place.expected + node.grace);
-        node.until = node.until.max(kept.max().unwrap_or(0));
+        node.until = node.places.iter().map(|place| place.until).fold(node.until, i64::max);
         self.note_places(&node.places, &places);
         // The bucket forgets a node that leaves. While it still remembers other nodes, it keeps their record for longer than it
         // must, as the script in Redis does.

@@ -5,7 +5,7 @@
 //! unused. A *piece* is a number of tokens that the store promised without tokens of other nodes between them.
 
 use super::cover::Cover;
-use super::node_classes::{ClassRequests, NodeClasses};
+use super::node_classes::NodeClasses;
 use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, SentAway, View, Wanted};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
@@ -51,13 +51,16 @@ impl State {
         let soon = now.saturating_add(planner.round_trip);
         let classes = self.class_requests(&planner, &view, rovers, soon);
         view.class_due = classes.due;
-        if view.sent_away.take().is_some() && planner.classes.is_none() {
-            let wanted = self.whole_claims(rovers, quota, &view, planner.share(), soon, &classes);
-            planner.recall(&wanted);
-            view.sent_away = planner.sent_away;
-        }
-        let claims = |share| self.whole_claims(rovers, quota, &view, share, soon, &classes);
-        let mut plan = planner.next(&view, &claims);
+        view.wanted = if planner.classes.is_some() {
+            classes.wanted
+        } else {
+            if view.sent_away.take().is_some() {
+                planner.recall(&self.whole_claims(rovers, quota, &view, planner.share(), soon));
+                view.sent_away = planner.sent_away;
+            }
+            self.whole_claims(rovers, quota, &view, planner.share(), soon)
+        };
+        let mut plan = planner.next(&view);
         if let Plan::Request(ask) = &mut plan {
             self.allow(rovers, &planner, ask.leave);
             let leases = self.leases();
@@ -119,23 +122,16 @@ impl State {
             sent_away: planner.sent_away,
             in_vain_for: planner.in_vain_since.map_or(0, |since| now.saturating_sub(since)),
             class_due: None,
+            wanted: Wanted::default(),
             stuck: self.stuck_front(rovers, quota),
         }
     }
 
     /// What the next claims lack that is not promised yet. Counts whole claims only, up to about `share` tokens, and stops
     /// before a claim that something else will still hold back at `soon`.
-    fn whole_claims(
-        &self,
-        rovers: &Rovers,
-        quota: usize,
-        view: &View,
-        share: u64,
-        soon: u64,
-        classes: &ClassRequests,
-    ) -> Wanted {
-        if self.has_classes() {
-            return classes.wanted;
+    fn whole_claims(&self, rovers: &Rovers, quota: usize, view: &View, share: u64, soon: u64) -> Wanted {
+        if view.lack == 0 {
+            return Wanted::default();
         }
         let mut start = self.base(rovers);
         let mut wanted = Wanted::default();

@@ -140,32 +140,24 @@ impl State {
             return requests;
         }
         let numbered = self.numbered_classes();
-        let of = |number: &u64| known.known.get(number).copied().unwrap_or_default();
-        let lacks = |number: &u64, lack: &ClassLack<'_>| {
-            (lack.tokens + of(number).debt).saturating_sub(known.given_to(*number))
-        };
-        // The tokens of a claim may have come in pieces that are no use to it: its class asks for what is missing.
-        let covers_all = numbered.iter().all(|(number, _, lack)| lacks(number, lack) == 0);
         let in_service = classes.scheduler.pick().map(|pick| (classes.owner(pick.leaf), pick.tokens));
         let scattered = self.in_service(rovers).map_or(0, |(start, end)| self.cover(planner.quota).lacks(start, end));
         let mut with_lacks = HashSet::new();
         // Here children come before their parents.
         for (number, parent, lack) in numbered.iter().rev() {
-            let (mut lacks, mut given) = (lacks(number, lack), known.given_to(*number));
+            let mut given = known.given_to(*number);
+            let class = known.known.get(number).copied().unwrap_or_default();
+            let mut lacks = (lack.tokens + class.debt).saturating_sub(given);
             let next = in_service.filter(|(class, _)| *class == lack.class);
-            let asks_anew = covers_all && next.is_some();
-            if asks_anew {
-                lacks = view.lack;
-            } else if next.is_some_and(|(_, tokens)| scattered > 0 && given + scattered > tokens) {
-                // What its turns promise does not complete the claim: it asks for all of it.
+            if next.is_some_and(|(_, tokens)| scattered > 0 && given + scattered > tokens) {
+                // The tokens of its turns come in pieces that do not complete the claim: it asks for all of it.
                 (lacks, given) = (lacks.max(scattered), 0);
             }
             if lacks == 0 && !with_lacks.contains(number) {
                 continue;
             }
             with_lacks.insert(*parent);
-            let class = of(number);
-            let ends = view.ends.filter(|_| given > 0 && !asks_anew);
+            let ends = view.ends.filter(|_| given > 0);
             let due = ends.map_or(0, |ends| ends.saturating_sub(planner.round_trip + MARGIN)).max(class.retry_at);
             if lacks > 0 {
                 requests.due = Some(requests.due.map_or(due, |first| first.min(due)));

@@ -65,8 +65,6 @@ pub(crate) struct RefillPlanner {
     pub(super) called: bool,
     /// The front waiter without an instant for which the last plan was made.
     stuck: Option<u64>,
-    /// The end of the sleep in that plan.
-    sleeps_until: u64,
     node: u128,
     number: u64,
     /// The last request that was answered; 0 if the store does not know this node.
@@ -273,15 +271,9 @@ impl RefillPlanner {
         Some(now.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Whether the last plan was made for the front waiter with this `ticket`, which has no instant.
-    pub(crate) fn has_planned_for(&self, ticket: u64) -> bool {
-        self.stuck == Some(ticket)
-    }
-
-    /// Whether the refill task sleeps although the front waiter with this `ticket` has no instant: its plan was for
-    /// another waiter, or it sleeps until another caller wakes it.
-    pub(crate) fn sleeps_without_plan_for(&self, ticket: u64) -> bool {
-        self.waker.is_some() && (!self.has_planned_for(ticket) || self.sleeps_until == u64::MAX)
+    /// Whether the refill task sleeps, and its plan was not made for the front `claim`, which has no instant.
+    pub(crate) fn sleeps_without_plan_for(&self, claim: u64) -> bool {
+        self.waker.is_some() && self.stuck != Some(claim)
     }
 
     pub(crate) fn take_waker(&mut self) -> Option<Waker> {

@@ -21,7 +21,7 @@ impl SharedBucket {
     /// | 2 | the quota, as [`QuotaTerms`] prints it: amount, period, burst, initial tokens, 1 if stepped, version |
     /// | 3 | level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last until, ends, last, credit, void, and from and to of each promise that was returned |
     /// | 4 | number, parent, weight, lead and seen of each class |
-    /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, granted, promised, queued before, part, at, last, grace, and class, first, since and expected of each class that lacks tokens |
+    /// | each further one | a node: its number as 32 hexadecimal digits; number of its last request, allowance, until, epoch, granted, promised, queued before, part, at, last, and class, first, since and until of each class that lacks tokens |
     ///
     /// Nodes are in the order of their numbers, so that equal buckets have equal records. The numbers are those of the
     /// hash that `tollgate-redis` keeps.
@@ -40,10 +40,10 @@ impl SharedBucket {
         nodes.sort_unstable_by_key(|(id, _)| **id);
         for (id, node) in nodes {
             let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, .. } = *node;
-            let numbers = [allowance, until, epoch, granted, promised, queued_before, part, at, node.last, node.grace];
+            let numbers = [allowance, until, epoch, granted, promised, queued_before, part, at, node.last];
             text += &format!("{id:032x} {number} {}", joined(&numbers));
-            for Place { class, first, since, expected } in &node.places {
-                text += &format!(" {class} {first} {since} {expected}");
+            for Place { class, first, since, until } in &node.places {
+                text += &format!(" {class} {first} {since} {until}");
             }
             text += "\n";
         }
@@ -90,16 +90,15 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     for line in lines {
         let (id, rest) = line.split_at_checked(32)?;
         let (number, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
-        let end = rest.match_indices(' ').nth(9).map_or(rest.len(), |(end, _)| end);
-        let [allowance, until, epoch, granted, promised, queued_before, part, at, last, grace] = numbers(&rest[..end])?;
-        let of = |[class, first, since, expected]: [i64; 4]| Place { class, first, since, expected };
+        let end = rest.match_indices(' ').nth(8).map_or(rest.len(), |(end, _)| end);
+        let [allowance, until, epoch, granted, promised, queued_before, part, at, last] = numbers(&rest[..end])?;
+        let of = |[class, first, since, until]: [i64; 4]| Place { class, first, since, until };
         let places: Vec<Place> = groups(&rest[end..])?.into_iter().map(of).collect();
         let number = number.parse().ok()?;
         let are_natural = places.iter().all(|place| place.class >= 0 && place.first >= 0);
-        let node =
-            Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, last, grace, places };
+        let node = Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, last, places };
         // After a change of the quota nothing is promised, and the progress may be that by the old one.
-        if [allowance, granted, promised, queued_before, part, last, grace].iter().any(|count| *count < 0)
+        if [allowance, granted, promised, queued_before, part, last].iter().any(|count| *count < 0)
             || !are_natural
             || promised > 0 && !is_progress(part)
             || !(0..=bucket.clock).contains(&at)

@@ -6,8 +6,8 @@
 --           quota = amount period burst initial kind version, and of a calendar quota when its period begins and ends
 --           (kind: 0 evenly, 1 in steps, more: by a calendar)
 --           classes = number parent weight lead seen of each class, class 0 first
---   node:   numbers = number allowance until epoch granted promised queued_before part at last grace, and class first since
---           expected of each class that lacks tokens
+--   node:   numbers = number allowance until epoch granted promised queued_before part at last, and class first since until
+--           of each class that lacks tokens
 -- The numbers are tokens, or microseconds of the server's clock. A missing bucket is full, and no node holds anything.
 CREATE TABLE IF NOT EXISTS tollgate (
   store bytea NOT NULL,
@@ -93,8 +93,8 @@ END $$;
 -- (src/distributed/bucket.rs), which explains them, equal to the integer. The lock of the bucket's row is held until the
 -- transaction ends, so each request should be one.
 --
--- ask = number ttl want first age useful rtt back unused last rest ahead banked allowance minimum held, and class parent weight
--- want first lack age useful of each class
+-- ask = number ttl want first age useful rtt back unused last rest ahead banked minimum held, and class parent weight want
+-- first lack age useful of each class
 --
 -- Returns the numbers of the answer, or a refusal: -1 and the tokens owed, -2 and the number of the later request, -3 and
 -- the quota of the store, -4 and the clock if that is not in the period that the request says.
@@ -105,7 +105,8 @@ DECLARE
   EPOCH_LENGTH constant bigint := 250000;
   HORIZON constant bigint := 250000;
   LONGEST_HORIZON constant bigint := 1000000;
-  SHORT_GRACE constant bigint := 100000;
+  SHORTEST_GRACE constant bigint := 100000;
+  LONGEST_GRACE constant bigint := 1250000;
   SLEEP constant bigint := 700000;
   LOOK constant bigint := 5000;
   MOST_PLACES constant bigint := 1000;
@@ -125,7 +126,7 @@ DECLARE
   number bigint := ask[1]; ttl bigint := least(ask[2], LONGEST); want bigint := ask[3]; first bigint := ask[4];
   age bigint := least(ask[5], LONGEST); useful bigint := ask[6]; rtt bigint := ask[7]; back bigint := ask[8];
   unused bigint := ask[9]; its_last bigint := ask[10]; its_rest bigint := ask[11]; ahead bigint := ask[12];
-  banked bigint := ask[13]; allowance bigint := ask[14]; minimum bigint := ask[15]; keeps bigint := ask[16];
+  banked bigint := ask[13]; minimum bigint := ask[14]; keeps bigint := ask[15]; allowance bigint;
   bucket bigint[];
   has bigint[];
   mine bigint[];
@@ -145,19 +146,19 @@ DECLARE
   is_other boolean;
   before bigint := 0; had bigint := 0; seen bigint := -1; granted bigint := 0; promised bigint := 0;
   queued_before bigint := 0; phase bigint := 0; at bigint;
-  grace bigint := 0; reach bigint; recent bigint; placed_all bigint := 0; least_lead bigint; fewest bigint;
+  grace bigint; reach bigint; recent bigint; placed_all bigint := 0; least_lead bigint;
   there bigint; span bigint; can bigint; given bigint := 0; wait bigint; soonest bigint; is_sent_away boolean; is_outdated boolean;
   lead bigint; fill_lead bigint; fill_since bigint; best_lead bigint := 0; best_since bigint := 0; best_first bigint := 0;
-  places bigint := 0; older bigint := 0; source integer; runs integer; near bigint; share double precision; is_counted boolean[]; is_live boolean[]; is_away boolean[]; away bigint := 0; live_classes bigint := 0;
+  places bigint := 0; older bigint := 0; source integer; runs integer; near bigint; share double precision; is_counted boolean[]; is_live boolean[]; is_away boolean[]; away bigint := 0;
   -- The claims of each class in the request, and what they get.
-  has_classes boolean := cardinality(ask) > 16; r_count integer;
+  has_classes boolean := cardinality(ask) > 15; r_count integer;
   r_number bigint[]; r_want bigint[]; r_first bigint[]; r_lack bigint[]; r_age bigint[]; r_useful bigint[];
-  r_at integer[]; r_older bigint[]; r_sooner bigint[]; r_reach bigint[]; r_within bigint[]; r_can bigint[]; r_part bigint[]; r_most bigint[]; r_given bigint[];
+  r_at integer[]; r_older bigint[]; r_sooner bigint[]; r_reach bigint[]; r_within bigint[]; r_can bigint[]; r_part bigint[]; r_is_ahead boolean[]; r_given bigint[];
   r_answer bigint[];
   -- The classes of all nodes.
   stored bigint[]; c_count integer := 0; c_number bigint[] := '{}'::bigint[]; c_parent bigint[]; c_weight bigint[];
   c_lead bigint[]; c_seen bigint[]; c_nodes bigint[]; c_stay bigint[]; sums bigint[]; live bigint[]; index integer;
-  -- The places of other nodes, and those of this one: class first since expected of each class that lacks tokens.
+  -- The places of other nodes, and those of this one: class first since until of each class that lacks tokens.
   l_lead bigint[]; l_since bigint[]; l_first bigint[]; l_class bigint[]; lacking bigint[];
   own bigint[] := '{}'::bigint[]; kept bigint[] := '{}'::bigint[]; made bigint[] := '{}'::bigint[]; one_place bigint[];
   others bigint; half bigint; fair bigint; spare bigint; more bigint; tokens bigint; keep bigint;
@@ -339,8 +340,8 @@ BEGIN
   until := now + ttl;
   IF known THEN
     before := mine[1]; had := mine[2]; seen := mine[4]; granted := mine[5]; promised := mine[6];
-    queued_before := mine[7]; phase := mine[8]; at := mine[9]; promised_last := mine[10]; grace := mine[11];
-    own := mine[12:];
+    queued_before := mine[7]; phase := mine[8]; at := mine[9]; promised_last := mine[10];
+    own := mine[11:];
   END IF;
   is_repeat := known AND number = before;
   others := held - had;
@@ -356,7 +357,7 @@ BEGIN
       SELECT array_agg(ask[i] ORDER BY i), array_agg(ask[i + 3] ORDER BY i), array_agg(least(ask[i + 4], burst) ORDER BY i),
           array_agg(ask[i + 5] ORDER BY i), array_agg(least(ask[i + 6], LONGEST) ORDER BY i), array_agg(ask[i + 7] ORDER BY i)
         INTO r_number, r_want, r_first, r_lack, r_age, r_useful
-        FROM generate_series(17, cardinality(ask), 8) AS i;
+        FROM generate_series(16, cardinality(ask), 8) AS i;
     ELSE
       r_number := ARRAY[0]; r_want := ARRAY[want]; r_first := ARRAY[least(first, burst)]; r_lack := ARRAY[want];
       r_age := ARRAY[age]; r_useful := ARRAY[useful];
@@ -365,11 +366,11 @@ BEGIN
     IF r_count > 1 THEN
       r_at := array_fill(1, ARRAY[r_count]);
       r_part := array_fill(1::bigint, ARRAY[r_count]);
-      r_most := array_fill(LAST_NUMBER * 2, ARRAY[r_count]);
+      r_is_ahead := array_fill(false, ARRAY[r_count]);
       r_given := array_fill(0::bigint, ARRAY[r_count]);
       r_reach := array_fill(reach, ARRAY[r_count]);
     ELSE
-      r_at := ARRAY[1]; r_part := ARRAY[1]; r_most := ARRAY[LAST_NUMBER * 2]; r_given := ARRAY[0]; r_reach := ARRAY[reach];
+      r_at := ARRAY[1]; r_part := ARRAY[1]; r_is_ahead := ARRAY[false]; r_given := ARRAY[0]; r_reach := ARRAY[reach];
     END IF;
     -- The classes of all nodes: those without a request for long are forgotten.
     IF stored IS NOT NULL THEN
@@ -391,7 +392,7 @@ BEGIN
       c_number := ARRAY[0]; c_parent := ARRAY[0]; c_weight := ARRAY[1]; c_lead := ARRAY[0]; c_seen := ARRAY[-REMEMBERED];
     END IF;
     -- A class in another class begins with the largest lead of its siblings there: a new name is no way around what they had.
-    FOR i IN 17..CASE WHEN has_classes THEN cardinality(ask) ELSE 0 END BY 8 LOOP
+    FOR i IN 16..CASE WHEN has_classes THEN cardinality(ask) ELSE 0 END BY 8 LOOP
       index := array_position(c_number, ask[i]);
       IF index IS NULL THEN
         SELECT coalesce(max(one.lead), 0) INTO lead FROM unnest(c_parent, c_lead) AS one(parent, lead)
@@ -413,7 +414,7 @@ BEGIN
     IF c_count > 0 AND NOT has_classes AND want > 0 THEN c_seen[1] := greatest(c_seen[1], clock); END IF;
 
     -- The places of other nodes, the first of them in order, and on how many nodes each class lacks tokens. A place further
-    -- ahead than its longest sleep is void: the clock was set back.
+    -- ahead than a node may come is void: the clock was set back.
     IF c_count = 0 AND placed > 0 THEN
       SELECT count(*), coalesce(sum(its_first), 0), coalesce(sum(its_first) FILTER (WHERE its_since < now - r_age[1]), 0),
           coalesce(min(its_since), 0), coalesce((array_agg(its_first ORDER BY its_since, its_first DESC))[1], 0)
@@ -421,11 +422,10 @@ BEGIN
         FROM (
           SELECT least(other.numbers[i + 1], burst) AS its_first, other.numbers[i + 2] AS its_since
           FROM (
-            SELECT row.numbers, generate_series(12, cardinality(row.numbers), 4) AS i FROM tollgate AS row
+            SELECT row.numbers, generate_series(11, cardinality(row.numbers), 4) AS i FROM tollgate AS row
             WHERE store = name AND node <> '' AND node <> id
           ) AS other WHERE other.numbers[i + 1] > 0
-            AND now <= other.numbers[i + 3] + other.numbers[11]
-            AND other.numbers[i + 3] <= now + greatest(SLEEP, (now - other.numbers[i + 2]) / 2)
+            AND other.numbers[i + 3] BETWEEN now AND now + greatest(SLEEP, (now - other.numbers[i + 2]) / 2) + LONGEST_GRACE
         ) AS all_places;
     ELSIF c_count > 0 THEN
       SELECT coalesce(array_agg(its_lead) FILTER (WHERE is_kept), '{}'), coalesce(array_agg(its_since) FILTER (WHERE is_kept), '{}'),
@@ -438,9 +438,9 @@ BEGIN
             SELECT coalesce(c_lead[coalesce(array_position(c_number, other.numbers[i]), 1)], 0) AS its_lead,
               other.numbers[i] AS its_class, least(other.numbers[i + 1], burst) AS its_first, other.numbers[i + 2] AS its_since,
               clock - other.numbers[9] < recent AS is_recent,
-              other.numbers[i + 1] > 0 AND now <= other.numbers[i + 3] + other.numbers[11]
-                AND other.numbers[i + 3] <= now + greatest(SLEEP, (now - other.numbers[i + 2]) / 2) AS is_expected
-            FROM tollgate AS other, generate_series(12, cardinality(other.numbers), 4) AS i
+              other.numbers[i + 1] > 0 AND other.numbers[i + 3] BETWEEN now
+                AND now + greatest(SLEEP, (now - other.numbers[i + 2]) / 2) + LONGEST_GRACE AS is_expected
+            FROM tollgate AS other, generate_series(11, cardinality(other.numbers), 4) AS i
             WHERE store = name AND node <> '' AND node <> id
           ) AS each_place ORDER BY its_lead, its_since, its_first DESC
         ) AS all_places;
@@ -462,10 +462,10 @@ BEGIN
         IF r_lack[i] > r_want[i] THEN c_stay[index] := c_stay[index] + 1; END IF;
       END LOOP;
       SELECT array_agg(c_nodes[i] > 0 ORDER BY i), array_agg(clock - c_seen[i] < recent ORDER BY i),
-          count(*) FILTER (WHERE clock - c_seen[i] < recent), coalesce(min(c_lead[i]) FILTER (WHERE c_nodes[i] > 0), 0),
+          coalesce(min(c_lead[i]) FILTER (WHERE c_nodes[i] > 0), 0),
           array_agg(clock - c_seen[i] < recent AND c_stay[i] = 0 ORDER BY i),
           count(*) FILTER (WHERE clock - c_seen[i] < recent AND c_stay[i] = 0)
-        INTO is_counted, is_live, live_classes, least_lead, is_away, away
+        INTO is_counted, is_live, least_lead, is_away, away
         FROM generate_series(1, c_count) AS i;
       sums := tollgate_weights_1(c_number, c_parent, c_weight, is_counted);
       live := tollgate_weights_1(c_number, c_parent, c_weight, is_live);
@@ -560,14 +560,10 @@ BEGIN
         -- So small a part that classes take turns several times within the horizon.
         tokens := there + tollgate_minted_1(r_reach[i] * 2 / 5, amount, period, near, stepped);
         share := tollgate_share_1(c_number, c_parent, c_weight, sums, r_at[i]);
-        fewest := greatest(1, c_nodes[r_at[i]]);
-        r_part[i] := floor(tokens * share / fewest)::bigint;
+        r_part[i] := floor(tokens * share / greatest(1, c_nodes[r_at[i]]))::bigint;
         share := tollgate_share_1(c_number, c_parent, c_weight, live, r_at[i]);
         lead := floor(greatest(0, lead - least_lead) * share / 1000)::bigint;
-        IF live_classes > 1 THEN
-          r_most[i] := greatest(CASE WHEN lead <= greatest(r_part[i], r_first[i]) THEN r_first[i] ELSE 0 END,
-            r_part[i] - lead / fewest);
-        END IF;
+        r_is_ahead[i] := lead > greatest(r_part[i], r_first[i]);
         r_part[i] := greatest(1, r_part[i]);
       END IF;
     END LOOP;
@@ -596,8 +592,7 @@ BEGIN
               greatest(0, least(returned[2 * source], came + r_within[i]) - returned[2 * source - 1])
             ELSE level + r_within[i] END;
           can := least(can, r_can[i]) - given;
-          can := least(can, r_most[i]);
-          r_given[i] := CASE WHEN is_outdated THEN 0 WHEN r_want[i] <= can THEN r_want[i]
+          r_given[i] := CASE WHEN is_outdated OR r_is_ahead[i] THEN 0 WHEN r_want[i] <= can THEN r_want[i]
             WHEN r_first[i] <= can AND NOT at_once THEN r_first[i] ELSE 0 END;
           given := given + r_given[i];
         END LOOP;
@@ -608,7 +603,7 @@ BEGIN
       -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied.
       half := burst / 2;
       fair := greatest(1, burst / (2 * (nodes + 1)));
-      allowance := greatest(keeps, least(greatest(least(allowance, fair), minimum), half - others));
+      allowance := greatest(keeps, least(greatest(fair, minimum), half - others));
       -- Callers to come get tokens that are there and for which no claim waits; beside claims that wait, and for one that was
       -- denied, those of the horizon.
       minted := tollgate_minted_1(reach, amount, period, near, stepped);
@@ -654,7 +649,6 @@ BEGIN
         busy := busy + 1;
         seen := epoch;
       END IF;
-      grace := greatest(SHORT_GRACE, least(rtt, LONGEST_HORIZON) * 5 / 4);
       -- The classes were given tokens: the virtual time goes on to the smallest tag of those that lack some.
       IF c_count > 0 AND given > 0 THEN
         FOR i IN 1..r_count LOOP
@@ -667,6 +661,7 @@ BEGIN
     END IF;
     -- A class that gets nothing, and whose claims can still be served in time, gets a place.
     IF is_repeat THEN made := own; END IF;
+    grace := greatest(SHORTEST_GRACE, least(LONGEST_GRACE, rtt * 5 / 4));
     near := CASE WHEN has[5] > 1 THEN period - least(ends_in, period) WHEN stepped THEN stamp % period ELSE part END;
     FOR i IN 1..r_count LOOP
       is_sent_away := r_given[i] = 0 AND r_first[i] > 0 AND (granted + promised = 0 OR has_classes);
@@ -682,7 +677,7 @@ BEGIN
           soonest := least(soonest, 1) * ends_in;
         END IF;
         -- A class that is ahead of others looks again soon.
-        IF r_most[i] < r_first[i] THEN
+        IF r_is_ahead[i] THEN
           wait := greatest(wait, r_reach[i] + LOOK);
           soonest := greatest(soonest, r_reach[i] + LOOK);
         END IF;
@@ -696,7 +691,7 @@ BEGIN
             IF own[its] = r_number[i] THEN one_place := own[its:its + 3]; EXIT; END IF;
           END LOOP;
         ELSIF is_sent_away AND wait <= r_useful[i] AND places + cardinality(made) / 4 < MOST_PLACES THEN
-          one_place := ARRAY[r_number[i], r_first[i], now - r_age[i], now + span];
+          one_place := ARRAY[r_number[i], r_first[i], now - r_age[i], now + span + grace];
           IF c_count > 0 THEN c_seen[r_at[i]] := greatest(c_seen[r_at[i]], clock + span); END IF;
         END IF;
         IF one_place[2] > 0 OR c_count > 0 THEN made := made || one_place; END IF;
@@ -709,7 +704,7 @@ BEGIN
     placed := placed_all;
     FOR i IN 1..cardinality(made) BY 4 LOOP
       placed := placed + made[i + 1];
-      IF made[i + 1] > 0 THEN until := greatest(until, made[i + 3] + grace); END IF;
+      until := greatest(until, made[i + 3]);
     END LOOP;
     fill := best_first; fill_lead := best_lead; fill_since := best_since;
     FOR i IN 1..cardinality(made) BY 4 LOOP
@@ -727,7 +722,7 @@ BEGIN
     ELSE
       held := others + allowance;
       last_until := greatest(last_until, until);
-      mine := ARRAY[number, allowance, until, seen, granted, promised, queued_before, phase, at, promised_last, grace] || made;
+      mine := ARRAY[number, allowance, until, seen, granted, promised, queued_before, phase, at, promised_last] || made;
       IF known THEN
         UPDATE tollgate SET numbers = mine WHERE store = name AND node = id;
       ELSE

@@ -18,9 +18,9 @@ pub(super) fn add_arguments(command: &mut Cmd, ask: &LeaseRequest) {
         command.arg(exact(want));
         return;
     }
-    let LeaseRequest { back, unused, last, rest, ahead, banked, allowance, minimum, held, .. } = *ask;
+    let LeaseRequest { back, unused, last, rest, ahead, banked, minimum, held, .. } = *ask;
     let numbers = [number, leave.into(), at_once.into(), ttl, want, first, age, useful, rtt];
-    let tokens = [back, unused, last, rest, ahead, banked, allowance, minimum, held];
+    let tokens = [back, unused, last, rest, ahead, banked, minimum, held];
     let classes = ask.classes.iter().flat_map(ClassClaims::numbers);
     let all = numbers.into_iter().chain(tokens).chain(classes);
     let bytes: Vec<u8> = all.flat_map(|number| (exact(number) as f64).to_le_bytes()).collect();

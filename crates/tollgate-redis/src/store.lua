@@ -6,8 +6,8 @@
 --      (kind: 0 evenly, 1 in steps, more: by a calendar; no version is version 0)
 --   s: level stamp part clock, and unless the others are as in a new bucket, swept epoch busy was placed fill held nodes
 --      last_until last credit void, and from and to of each promise that was returned
---   node: number allowance until epoch granted promised queued_before part at last grace, and class first since expected of
---      each class that lacks tokens
+--   node: number allowance until epoch granted promised queued_before part at last, and class first since until of each class
+--      that lacks tokens
 -- With classes there is field 'c': number parent weight lead seen of each class, class 0 first.
 -- The quota is text. All other numbers are doubles of eight bytes: texts take longer to read and to write.
 --
@@ -61,38 +61,38 @@ else
 end
 
 local min, max, floor, ceil = math.min, math.max, math.floor, math.ceil
-local HORIZON, LONGEST_HORIZON, GRACE, SLEEP, LOOK, MOST_PLACES = 250000, 1000000, 100000, 700000, 5000, 1000
+local HORIZON, LONGEST_HORIZON, GRACE, LONGEST_GRACE = 250000, 1000000, 100000, 1250000
+local SLEEP, LOOK, MOST_PLACES = 700000, 5000, 1000
 local MOST_CLASSES, REMEMBERED, LEAST_REACH, MOST_LEAD, MAX_WEIGHT, MAX_DEPTH = 128, 2000000, 5000, 2 ^ 52, 1000000, 16
 local MOST_RETURNED, LAST, SLACK = 8, 2 ^ 52, 100
-local numbers = node and ARGV[2] or packed('<ddddd', 1, 1, 1, 2000000, tonumber(ARGV[2])) .. string.rep('\0', 104)
-local number, leave, at_once, ttl, want, first, age, useful, rtt, back, unused, its_last, rest, ahead, banked, allowance,
-  minimum, keeps = unpacked('<dddddddddddddddddd', numbers)
+local numbers = node and ARGV[2] or packed('<ddddd', 1, 1, 1, 2000000, tonumber(ARGV[2])) .. string.rep('\0', 96)
+local number, leave, at_once, ttl, want, first, age, useful, rtt, back, unused, its_last, rest, ahead, banked,
+  minimum, keeps = unpacked('<ddddddddddddddddd', numbers)
 leave, at_once, ttl, age = leave == 1, at_once == 1, min(ttl, LONGEST), min(age, LONGEST)
 -- The claims of each class. Without classes, all are those of class 0.
-local claims, has_classes = {}, #numbers > 144
-for i = 145, max(145, #numbers), 64 do
+local claims, has_classes = {}, #numbers > 136
+for i = 137, max(137, #numbers), 64 do
   local number, parent, weight, want, first, lack, age, useful = 0, 0, 1, want, first, want, age, useful
   if has_classes then number, parent, weight, want, first, lack, age, useful = unpacked('<dddddddd', numbers, i) end
   claims[#claims + 1] = {number = number, parent = parent, weight = max(1, min(weight, MAX_WEIGHT)), want = want, first = first,
     lack = lack, age = min(age, LONGEST), useful = useful, at = 1, reach = 0, older = 0, sooner = 0, within = 0, part = 1,
-    most = 2 ^ 53, given = 0}
+    is_ahead = false, given = 0}
 end
 
 -- The numbers of a node and its places: nothing if no node wrote them. Only the epoch and `since` may be negative.
 local function node_of(row)
-  if #row < 88 or (#row - 88) % 32 > 0 then return end
-  local number, allowance, until_, epoch, granted, promised, queued_before, part, at, last, grace =
-    unpacked('<ddddddddddd', row)
-  if min(number, allowance, until_, granted, promised, queued_before, part, at, last, grace) >= 0 then
-    return number, allowance, until_, epoch, granted, promised, queued_before, part, at, last, grace
+  if #row < 80 or (#row - 80) % 32 > 0 then return end
+  local number, allowance, until_, epoch, granted, promised, queued_before, part, at, last = unpacked('<dddddddddd', row)
+  if min(number, allowance, until_, granted, promised, queued_before, part, at, last) >= 0 then
+    return number, allowance, until_, epoch, granted, promised, queued_before, part, at, last
   end
 end
 
 local function places_of(row)
   local all = {}
-  for i = 89, #row, 32 do
-    local class, first, since, expected = unpacked('<dddd', row, i)
-    all[#all + 1] = {class = class, first = first, since = since, expected = expected}
+  for i = 81, #row, 32 do
+    local class, first, since, its_end = unpacked('<dddd', row, i)
+    all[#all + 1] = {class = class, first = first, since = since, until_ = its_end}
   end
   return all
 end
@@ -378,10 +378,10 @@ if is_newer then
 end
 
 local before, had, seen, granted, promised, queued_before, at = 0, 0, -1, 0, 0, 0, clock
-local progress, promised_last, grace, until_, own = 0, 0, 0, now + ttl, {}
+local progress, promised_last, until_, own = 0, 0, now + ttl, {}
 if mine then
   local _
-  before, had, _, seen, granted, promised, queued_before, progress, at, promised_last, grace = node_of(mine)
+  before, had, _, seen, granted, promised, queued_before, progress, at, promised_last = node_of(mine)
   own = places_of(mine)
 end
 local is_repeat = mine and number == before
@@ -391,7 +391,7 @@ local recent = 2 * reach
 -- Nothing is promised for the next period of a calendar: no debt is there when it begins.
 if kind > 1 then reach = 0 end
 
-local row, answer
+local row, answer, allowance
 if not refused then
   -- The classes of all nodes: those without a request for long are forgotten.
   local classes = {}
@@ -464,11 +464,11 @@ if not refused then
   local function lacks(class) lacking[class_at(class)] = lacking[class_at(class)] + 1 end
   for i = 1, (placed > 0 or classes[1]) and #all or 0, 2 do
     if #all[i] == 32 and all[i] ~= node and not gone[all[i]] then
-      local asked_at, late = unpacked('<d', all[i + 1], 65), unpacked('<d', all[i + 1], 81)
+      local asked_at = unpacked('<d', all[i + 1], 65)
       for _, place in ipairs(places_of(all[i + 1])) do
-        -- A place further ahead than its longest sleep is void: the clock was set back.
-        local is_kept = place.first > 0 and now <= place.expected + late
-          and place.expected <= now + max(SLEEP, floor((now - place.since) / 2))
+        -- A place further ahead than a node may come is void: the clock was set back.
+        local latest = now + max(SLEEP, floor((now - place.since) / 2)) + LONGEST_GRACE
+        local is_kept = place.first > 0 and now <= place.until_ and place.until_ <= latest
         if classes[1] and (is_kept or clock - asked_at < recent) then lacks(place.class) end
         if is_kept and placed > 0 then
           local tokens = min(place.first, burst)
@@ -480,7 +480,6 @@ if not refused then
   end
   for i = 1, #claims do claims[i].first, claims[i].reach = min(claims[i].first, burst), reach end
   local now_weights, live_weights, share_of, least_lead
-  local live = 0
   if classes[1] then
     local stay, away = {}, {}
     for index = 1, #classes do stay[index] = lacking[index] end
@@ -493,10 +492,7 @@ if not refused then
     live_weights = weights(function(class) return clock - class.seen < recent end)
     -- While another class was there a moment ago and will lack none, it may be back at once.
     for index, class in ipairs(classes) do
-      if clock - class.seen < recent then
-        live = live + 1
-        if stay[index] == 0 then away[#away + 1] = index end
-      end
+      if clock - class.seen < recent and stay[index] == 0 then away[#away + 1] = index end
     end
     for _, row in ipairs(claims) do
       if away[2] or away[1] and away[1] ~= row.at then row.reach = min(row.reach, max(2 * rtt, LEAST_REACH)) end
@@ -599,7 +595,7 @@ if not refused then
       local ahead = max(0, lead - least_lead())
       ahead = floor(ahead * share_of(live_weights, row.at) / 1000)
       row.part = max(1, part)
-      if live > 1 then row.most = max(ahead <= max(part, row.first) and row.first or 0, part - div(ahead, nodes)) end
+      row.is_ahead = ahead > max(part, row.first)
     end
   end
   if is_repeat then
@@ -629,12 +625,13 @@ if not refused then
           for other = 1, #returned do all = all + in_time(returned[other], within) end
         end
         can = min(can, all - (at_once and all_first or row.older)) - sum
-        can = min(can, row.most)
         row.given = 0
-        if row.want <= can and not is_outdated then
-          row.given = row.want
-        elseif row.first <= can and not at_once and not is_outdated then
-          row.given = row.first
+        if not is_outdated and not row.is_ahead then
+          if row.want <= can then
+            row.given = row.want
+          elseif row.first <= can and not at_once then
+            row.given = row.first
+          end
         end
         sum = sum + row.given
       end
@@ -654,7 +651,7 @@ if not refused then
     -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied.
     local half = floor(burst / 2)
     local fair = max(1, floor(burst / (2 * (nodes + 1))))
-    allowance = max(keeps, min(max(min(allowance, fair), minimum), half - others))
+    allowance = max(keeps, min(max(fair, minimum), half - others))
     -- Callers to come get tokens that are there and for which no claim waits; beside claims that wait, and for one that was
     -- denied, those of the horizon.
     local spare = level + ((minimum > 0 or given > 0) and minted_within(reach) or 0)
@@ -689,7 +686,6 @@ if not refused then
       busy, epoch = 0, this
     end
     if want > 0 and not at_once and seen ~= epoch then busy, seen = busy + 1, epoch end
-    grace = max(GRACE, floor(min(rtt, LONGEST_HORIZON) * 5 / 4))
     -- The classes were given tokens: the virtual time goes on to the smallest tag of those that lack some.
     if classes[1] and given > 0 then
       for _, row in ipairs(claims) do
@@ -701,13 +697,14 @@ if not refused then
     end
   end
   -- A class that gets nothing, and whose claims can still be served in time, gets a place.
+  local grace = max(GRACE, min(LONGEST_GRACE, floor(rtt * 5 / 4)))
   local in_vain, wait, places, of_classes = granted + promised == 0, nil, is_repeat and own or {}, ''
   for i = 1, #claims do
     local row = claims[i]
     local is_sent_away, its_wait, sleep = row.given == 0 and row.first > 0 and (in_vain or has_classes), 0, 0
     if is_sent_away then
       -- A class that is ahead of others looks again soon.
-      local least_wait = row.most < row.first and row.reach + LOOK or 0
+      local least_wait = row.is_ahead and row.reach + LOOK or 0
       its_wait = max(least_wait, time_to(row.first + row.older - level))
       -- A node that does not know of classes computes its sleep from the wait.
       local soonest = has_classes and max(least_wait, time_to(row.first + row.sooner - level)) or its_wait
@@ -716,21 +713,19 @@ if not refused then
     if has_classes then of_classes = of_classes .. packed('<dddd', row.given, its_wait, sleep, row.part) end
     if in_vain and its_wait > 0 then wait = min(wait or its_wait, its_wait) end
     if not is_repeat and not at_once and row.lack > row.given then
-      local place = {class = row.number, first = 0, since = 0, expected = 0}
+      local place = {class = row.number, first = 0, since = 0, until_ = 0}
       if row.want == 0 then
         for index = #own, 1, -1 do
           if own[index].class == row.number then place = own[index] end
         end
       elseif is_sent_away and its_wait <= row.useful and #list + #places < MOST_PLACES then
-        place.first, place.since, place.expected = row.first, now - row.age, now + sleep
+        place.first, place.since, place.until_ = row.first, now - row.age, now + sleep + grace
         if classes[1] then classes[row.at].seen = max(classes[row.at].seen, clock + sleep) end
       end
       if place.first > 0 or classes[1] then places[#places + 1] = place end
     end
   end
-  for i = 1, #places do
-    if places[i].first > 0 then until_ = max(until_, places[i].expected + grace) end
-  end
+  for i = 1, #places do until_ = max(until_, places[i].until_) end
   note_places(places)
 
   if leave then
@@ -738,11 +733,10 @@ if not refused then
     held, nodes, allowance = others, nodes - 1, 0
   else
     held, last_until = others + allowance, max(last_until, until_)
-    row = packed('<ddddddddddd', number, allowance, until_, seen, granted, promised, queued_before, progress, at, promised_last,
-      grace)
+    row = packed('<dddddddddd', number, allowance, until_, seen, granted, promised, queued_before, progress, at, promised_last)
     for i = 1, #places do
       local place = places[i]
-      row = row .. packed('<dddd', place.class, place.first, place.since, place.expected)
+      row = row .. packed('<dddd', place.class, place.first, place.since, place.until_)
     end
   end
   local parts = max(1, busy, was)

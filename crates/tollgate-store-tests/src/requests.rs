@@ -89,8 +89,8 @@ impl Requests {
         };
         let mut some = |odds: u32| if random.u32(..odds) == 0 { random.u64(..=most) } else { 0 };
         let mut ask = LeaseRequest::new(1 + node as u128, number, terms);
-        (ask.want, ask.ahead, ask.banked, ask.allowance) = (some(2), some(2), some(4), some(2));
-        (ask.minimum, ask.held, ask.back) = (some(6), some(3), some(4));
+        (ask.want, ask.ahead, ask.banked) = (some(2), some(2), some(4));
+        (ask.minimum, ask.held, ask.back) = (some(2).min(some(6)), some(3), some(4));
         (ask.leave, ask.at_once) = (random.u32(..12) == 0, random.u32(..4) == 0);
         ask.first = if random.u32(..20) == 0 { random.u64(..=most) } else { random.u64(..=ask.want) };
         [ask.age, ask.useful, ask.rtt] = self.clock.times(random, node);

@@ -55,7 +55,7 @@ impl State {
     fn is_source_hungry(&self, rovers: &Rovers) -> bool {
         self.supply.source().is_some_and(|(quota, source)| {
             source.is_low(self.claims(rovers), self.supply.quotas()[quota].head, self.queue.has_claims())
-                || self.stuck_front(rovers, quota).is_some_and(|claim| !source.knows_stuck(claim))
+                || self.stuck_front(rovers, quota).is_some_and(|claim| source.sleeps_without_plan_for(claim))
         })
     }
 

@@ -139,11 +139,6 @@ impl SharedBucket {
         if (0..self.classes.len()).any(may_return) { reach.min((2 * rtt).max(LEAST_REACH)) } else { reach }
     }
 
-    /// Whether several classes share the bucket.
-    pub(super) fn is_shared(&self, reach: i64) -> bool {
-        self.classes.iter().filter(|class| self.clock - class.seen < 2 * reach).count() > 1
-    }
-
     /// What is due to the class of all tokens, by these weights.
     fn share_of(&self, weights: &[i64], class: usize) -> f64 {
         let mut share = 1.0 / weights[class].max(1) as f64;
@@ -159,15 +154,14 @@ impl SharedBucket {
         share.min(1.0)
     }
 
-    /// The part of one node in which the class lacks tokens, of so many, and how many of them the store grants: less by what the
-    /// class is ahead, and nothing if that is more than a part.
-    pub(super) fn part_of(&self, shares: &Shares, class: usize, tokens: i64, first: i64) -> (i64, i64) {
+    /// The part of one node in which the class lacks tokens, of so many, and whether the class is more than that ahead of
+    /// another one that lacks tokens.
+    pub(super) fn part_of(&self, shares: &Shares, class: usize, tokens: i64, first: i64) -> (i64, bool) {
         let nodes = shares.nodes[class].max(1);
         let part = (tokens as f64 * self.share_of(&shares.weights, class) / nodes as f64).floor() as i64;
         let lead = (self.classes[class].lead - self.least_lead(shares)).max(0);
         let lead = (lead as f64 * self.share_of(&shares.live, class) / 1_000.0).floor() as i64;
-        let most = if lead <= part.max(first) { first } else { 0 };
-        (part, most.max(part - lead / nodes))
+        (part.max(1), lead > part.max(first))
     }
 
     /// The classes were given tokens: the virtual time goes on to the smallest tag of those that lack some.
@@ -187,6 +181,6 @@ impl SharedBucket {
 impl Node {
     /// For which classes the node lacks tokens, as of a moment ago or by its place.
     pub(super) fn lacks(&self, now: i64, clock: i64, recent: i64) -> impl Iterator<Item = &Place> {
-        self.places.iter().filter(move |place| clock - self.at < recent || place.is_kept(now, self.grace))
+        self.places.iter().filter(move |place| clock - self.at < recent || place.is_kept(now))
     }
 }

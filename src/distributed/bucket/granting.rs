@@ -1,7 +1,7 @@
 //! What a bucket grants to the claims of a request.
 
 use super::places::Places;
-use super::{EPOCH, GRACE, LONGEST_HORIZON, Node, Returned, SharedBucket, exact, time_to_live};
+use super::{EPOCH, Node, Returned, SharedBucket, exact, time_to_live};
 use crate::distributed::terms::LONGEST;
 use crate::distributed::{ClassClaims, LeaseRequest};
 
@@ -18,10 +18,11 @@ pub(super) struct Claims {
     /// The tokens of the places before them, and how many are surely given before they get some.
     pub(super) older: i64,
     pub(super) sooner: i64,
-    /// How far ahead tokens are promised, how many are minted in time, and how many the class may have of all that are there.
+    /// How far ahead tokens are promised, and how many are minted in time.
     pub(super) reach: i64,
     pub(super) within: i64,
-    pub(super) most: i64,
+    /// The class gets nothing until others have caught up.
+    pub(super) is_ahead: bool,
     pub(super) part: i64,
     pub(super) given: i64,
 }
@@ -45,7 +46,6 @@ impl Claims {
             lack: exact(row.lack),
             age: exact(row.age).min(LONGEST as i64),
             useful: exact(row.useful),
-            most: i64::MAX,
             part: 1,
             ..Claims::default()
         };
@@ -85,9 +85,9 @@ impl SharedBucket {
                 let older = if ask.at_once { places.all } else { claims.older };
                 let can = source(claims.within).min(all(claims.within) - older) - sum;
                 claims.given = match can {
-                    _ if is_outdated => 0,
-                    can if claims.want <= can.min(claims.most) => claims.want,
-                    can if claims.first <= can.min(claims.most) && !ask.at_once => claims.first,
+                    _ if is_outdated || claims.is_ahead => 0,
+                    can if claims.want <= can => claims.want,
+                    can if claims.first <= can && !ask.at_once => claims.first,
                     _ => 0,
                 };
                 sum += claims.given;
@@ -111,7 +111,7 @@ impl SharedBucket {
         }
         let is_new = there == 0 && again.is_none();
         let (half, fair) = (burst / 2, (burst / (2 * (count + 1))).max(1));
-        let allowance = exact(ask.allowance).min(fair).max(exact(ask.minimum)).min(half - others).max(held);
+        let allowance = fair.max(exact(ask.minimum)).min(half - others).max(held);
         // Callers to come get tokens that are there and for which no claim waits; beside claims that wait, and for one that was
         // denied, those of the horizon.
         let spare = self.level + if ask.minimum > 0 || given > 0 { self.minted_within(reach) } else { 0 };
@@ -158,7 +158,6 @@ impl SharedBucket {
             part,
             at: self.clock,
             last: if promised > 0 { last } else { 0 },
-            grace: GRACE.max(exact(ask.rtt).min(LONGEST_HORIZON) * 5 / 4),
             places: Vec::new(),
         }
     }

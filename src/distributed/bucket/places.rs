@@ -1,6 +1,6 @@
 //! The places of nodes that were sent away: advice, not tokens.
 
-use super::{SharedBucket, longest_sleep};
+use super::{LONGEST_GRACE, SharedBucket, longest_sleep};
 use crate::distributed::LeaseRequest;
 use std::cmp::Reverse;
 
@@ -11,16 +11,16 @@ pub(in crate::distributed) struct Place {
     pub(in crate::distributed) class: i64,
     /// 0 if the class has no place.
     pub(in crate::distributed) first: i64,
-    /// When the first claim arrived, and when the node comes again.
+    /// When the first claim arrived, and until when the place is kept: a little later than the node is expected.
     pub(in crate::distributed) since: i64,
-    pub(in crate::distributed) expected: i64,
+    pub(in crate::distributed) until: i64,
 }
 
 impl Place {
-    /// Whether the node is expected. A place further ahead than its longest sleep is void: the clock was set back.
-    pub(super) fn is_kept(&self, now: i64, grace: i64) -> bool {
-        let longest = longest_sleep(now - self.since);
-        self.first > 0 && now <= self.expected + grace && self.expected <= now + longest
+    /// Whether the node is expected. A place further ahead than a node may come is void: the clock was set back.
+    pub(super) fn is_kept(&self, now: i64) -> bool {
+        let latest = now + longest_sleep(now - self.since) + LONGEST_GRACE;
+        self.first > 0 && (now..=latest).contains(&self.until)
     }
 }
 
@@ -66,7 +66,7 @@ impl SharedBucket {
             return places;
         }
         for (_, node) in self.nodes.iter().filter(|(id, _)| **id != ask.node) {
-            for place in node.places.iter().filter(|place| place.is_kept(now, node.grace)) {
+            for place in node.places.iter().filter(|place| place.is_kept(now)) {
                 let first = place.first.min(self.terms.burst as i64);
                 places.all += first;
                 places.list.push(self.ordered(place, first));

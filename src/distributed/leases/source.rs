@@ -153,12 +153,8 @@ impl Source for Leases {
         self.is_planner(|planner| planner.denies)
     }
 
-    fn knows_stuck(&self, ticket: u64) -> bool {
-        self.planner.as_deref().is_none_or(|planner| planner.has_planned_for(ticket))
-    }
-
-    fn sleeps_without_plan_for(&self, ticket: u64) -> bool {
-        self.is_planner(|planner| planner.sleeps_without_plan_for(ticket))
+    fn sleeps_without_plan_for(&self, claim: u64) -> bool {
+        self.is_planner(|planner| planner.sleeps_without_plan_for(claim))
     }
 
     fn take_waker(&mut self) -> Option<Waker> {

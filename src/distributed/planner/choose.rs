@@ -2,7 +2,7 @@
 
 use super::sizes::{MILLIS, SHARE};
 use super::view::Needs;
-use super::{LeaseRequest, Plan, RefillPlanner, TTL, View, Wanted};
+use super::{LeaseRequest, Plan, RefillPlanner, TTL, View};
 
 /// A node asks again when its last promised token is a round trip and this time away.
 pub(crate) const MARGIN: u64 = 5 * MILLIS;
@@ -10,23 +10,20 @@ pub(crate) const MARGIN: u64 = 5 * MILLIS;
 impl RefillPlanner {
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
     /// instant.
-    ///
-    /// `waiting` returns what waiters lack in whole claims, up to about this node's part.
-    pub(crate) fn next(&mut self, view: &View, waiting: &dyn Fn(u64) -> Wanted) -> Plan {
+    pub(crate) fn next(&mut self, view: &View) -> Plan {
         self.low = None;
-        let mut plan = if view.lack > 0 { self.choose_for_waiters(view, waiting) } else { self.choose_alone(view) };
+        let mut plan = if view.lack > 0 { self.choose_for_waiters(view) } else { self.choose_alone(view) };
         if let Plan::Sleep(until) = &mut plan {
             self.stuck = view.stuck;
             if view.stuck.is_some() {
                 let looks_at = view.now.saturating_add(SHARE.max(4 * self.round_trip));
                 *until = (*until).min(looks_at.max(view.gate).max(self.retry_at));
             }
-            self.sleeps_until = *until;
         }
         plan
     }
 
-    fn choose_for_waiters(&mut self, view: &View, waiting: &dyn Fn(u64) -> Wanted) -> Plan {
+    fn choose_for_waiters(&mut self, view: &View) -> Plan {
         let pace = self.pace_at(view);
         let bank = self.bank_at(pace);
         let lead_time = self.round_trip + MARGIN;
@@ -36,12 +33,12 @@ impl RefillPlanner {
         let is_known = self.allowance > 0 || view.keeps;
         let renews = is_known && renewal <= view.now || view.has_spares;
         if due <= view.now || renews && view.gate <= view.now {
-            let claims = waiting(self.share());
+            let claims = view.wanted;
             if claims.want > 0 {
                 self.denies = false;
                 // If all claims can have their tokens, the rest of the part is for callers to come.
                 let bank = if self.acked > 0 && claims.want >= view.lack { bank } else { 0 };
-                let ahead = bank.min(self.share().min(self.part).saturating_sub(claims.want));
+                let ahead = bank.min(self.part.saturating_sub(claims.want));
                 return self.ask(view, pace, Needs { claims, ahead, bank });
             }
             // Another bound delays the queue: even the front waiter could not use tokens now.
@@ -129,7 +126,6 @@ impl RefillPlanner {
             rtt: self.round_trip / 1_000,
             ahead: needs.ahead,
             banked: banked.min(self.allowance),
-            allowance: wanted,
             minimum: self.minimum,
             held: self.allowance,
             ..self.blank(self.number)

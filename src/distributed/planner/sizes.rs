@@ -26,17 +26,8 @@ impl RefillPlanner {
         now.max(self.pace / 2 + now / 2)
     }
 
-    /// Whether the node's requests reach the store often enough to keep the allowance alive. If not, the allowance ends
-    /// each time before the next answer, and with it the tokens that waiters count on.
-    fn renews_in_time(&self) -> bool {
-        self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
-    }
-
     /// The most that each node may keep unused if other nodes keep tokens too. The store enforces it as well.
     pub(super) fn fair_allowance(&self) -> u64 {
-        if !self.renews_in_time() {
-            return 0;
-        }
         (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct View {
     /// See [`RefillPlanner`](super::RefillPlanner).
     pub(crate) sent_away: Option<SentAway>,
     pub(crate) in_vain_for: u64,
+    /// What waiters lack in whole claims, up to about this node's part.
+    pub(crate) wanted: Wanted,
     /// With classes: when the first of those that lack tokens asks.
     pub(crate) class_due: Option<u64>,
     /// What the front waiter is known by, if the promised tokens give it no instant at which it passes.

@@ -78,7 +78,7 @@ fn what_a_node_may_keep_when_a_period_begins_counts_in_it() {
     for (lease, first, left) in [(2_000_000, 50, 6), (2_000_000, 52, 6), (500_000, 50, 10)] {
         let store = MemoryStore::new();
         let mut keeps = LeaseRequest::new(1, 1, terms(40 * SECOND));
-        (keeps.ahead, keeps.allowance, keeps.minimum, keeps.ttl) = (4, 4, 4, lease);
+        (keeps.ahead, keeps.minimum, keeps.ttl) = (4, 4, lease);
         assert_eq!(store.answer(&keeps, 49 * SECOND as u64).unwrap().allowance, 4);
         // The lease of a node that is gone counts if it ended in this period, also long after.
         for (number, now) in [(1, first), (2, 58)] {

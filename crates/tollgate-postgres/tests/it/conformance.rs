@@ -33,10 +33,9 @@ async fn ask_at(pool: &Pool, name: &str, ask: LeaseRequest, micros: u64) -> Resu
     let (key, node) = (format!("timed {name}"), ask.node.to_be_bytes());
     let quota: Vec<i64> = ask.terms.numbers().iter().map(|number| *number as i64).collect();
     let LeaseRequest { number, ttl, want, first, age, useful, rtt, back, .. } = ask;
-    let LeaseRequest { unused, last, rest, ahead, banked, allowance, minimum, held, leave, at_once, .. } = ask;
+    let LeaseRequest { unused, last, rest, ahead, banked, minimum, held, leave, at_once, .. } = ask;
     let of_classes = ask.classes.iter().flat_map(ClassClaims::numbers).map(|number| number as i64);
-    let numbers =
-        [number, ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, allowance, minimum, held];
+    let numbers = [number, ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, minimum, held];
     let numbers: Vec<i64> = numbers.iter().map(|number| (*number).min(1 << 53) as i64).chain(of_classes).collect();
     let row = connection
         .query_one(&call, &[&(micros as i64), &key.as_bytes(), &&node[..], &leave, &at_once, &quota, &numbers])

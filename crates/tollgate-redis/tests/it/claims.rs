@@ -73,7 +73,7 @@ fn single_claims_are_answered_as_by_the_store_in_memory() {
                 let node = random.usize(..numbers.len());
                 numbers[node] += 1;
                 let mut ask = LeaseRequest::new(node as u128, numbers[node], terms);
-                (ask.want, ask.ahead, ask.allowance) = (random.u64(..3), random.u64(..3), random.u64(..3));
+                (ask.want, ask.ahead) = (random.u64(..3), random.u64(..3));
                 ask.leave = random.u32(..3) == 0;
                 ask
             } else {

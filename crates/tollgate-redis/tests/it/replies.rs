@@ -229,7 +229,7 @@ async fn a_foreign_negative_number_is_a_typed_error_or_is_removed() {
     let Some(server) = Server::start() else { return };
     let store = open_store(&server.url(), "negative").await;
     let node = format!("{:032x}", 1);
-    for (field, count, may_be_negative) in [(&*node, 11, &[3][..]), ("s", 16, &[0, 5])] {
+    for (field, count, may_be_negative) in [(&*node, 10, &[3][..]), ("s", 16, &[0, 5])] {
         for position in (0..count).filter(|position| !may_be_negative.contains(position)) {
             let store = store.beside(&format!("{field} {position}")).unwrap();
             store.ask(ask(1, 1)).await.unwrap();

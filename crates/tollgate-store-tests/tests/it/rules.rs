@@ -20,7 +20,7 @@ fn ask(node: u128, want: u64, ttl: u64) -> LeaseRequest {
 fn kept() -> SharedBucket {
     let mut bucket = SharedBucket::new(terms(), BEGIN);
     let mut kept = LeaseRequest::new(1, 1, terms());
-    (kept.ahead, kept.allowance, kept.minimum, kept.ttl) = (400, 400, 400, 2_000_000);
+    (kept.ahead, kept.minimum, kept.ttl) = (400, 400, 2_000_000);
     let grant = bucket.answer(&kept, BEGIN).unwrap();
     assert_eq!((grant.now, grant.allowance), (400, 400));
     bucket

@@ -291,7 +291,7 @@ impl Server {
                 }
                 Fault::ForgetsPlaces => {
                     record = edit_nodes(&record, |words| {
-                        words.truncate(12);
+                        words.truncate(11);
                         true
                     });
                 }
