@@ -88,28 +88,28 @@ impl Core {
     /// # Panics
     /// If the clock panics; then nothing has changed.
     pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64, word: u64, uncharged: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), class, cost, actual, word, uncharged) }
+        self.resettle_by(|| Some(self.sample()), class, cost, actual, word, uncharged)
     }
 
     /// Like [`resettle_in`](Self::resettle_in), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
     pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64, word: u64, uncharged: u64) -> u64 {
-        if actual == cost {
-            cost
-        } else {
-            self.resettle_by(self.sample_or_last(), class, cost, actual, word, uncharged)
-        }
+        self.resettle_by(|| self.sample_or_last(), class, cost, actual, word, uncharged)
     }
 
     fn resettle_by(
         &self,
-        sample: Option<Sample>,
+        sample: impl FnOnce() -> Option<Sample>,
         class: ClassId,
         cost: u64,
         actual: u64,
         word: u64,
         uncharged: u64,
     ) -> u64 {
+        if actual == cost {
+            return cost;
+        }
+        let sample = sample();
         if actual > cost {
             let charge = |state: &mut State, rovers: &Rovers, _| {
                 let more = state.charge_for(cost, actual);

@@ -31,10 +31,8 @@ impl Tree {
             self.check_ceiling(quota, sum(below), name)?;
         }
         let Some(floor) = floor.filter(|_| new > old) else { return Ok(()) };
-        for above in self.path(parent) {
-            if let Some(ceiling) = &self.rare(above).ceiling {
-                self.check_ceiling(ceiling.quota(), sum(self.rare(above).floors), name)?;
-            }
+        for (above, ceiling) in self.ceilings(parent) {
+            self.check_ceiling(ceiling.quota(), sum(self.rare(above).floors), name)?;
         }
         let sum = sum(self.rare(ROOT).floors);
         // A sum that has overflowed is above any rate.

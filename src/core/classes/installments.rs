@@ -38,8 +38,7 @@ impl Tree {
     }
 
     pub(super) fn largest_installment(&self, id: ClassId) -> u64 {
-        let ceilings = self.path(id).filter_map(|id| self.rare(id).ceiling.as_ref());
-        ceilings.map(|ceiling| ceiling.burst()).fold(self.limits.burst, u64::min)
+        self.ceilings(id).map(|(_, ceiling)| ceiling.burst()).fold(self.limits.burst, u64::min)
     }
 
     pub(super) fn limit_class(&mut self, id: ClassId, now: u64) {

@@ -72,14 +72,14 @@ impl Tree {
     /// not above the rate of a ceiling. `None` if no clock can tell.
     fn time_to_serve(&self, leaf: ClassId, backlog: Backlog) -> Option<u64> {
         let rate = self.limits.rate.map_or(f64::INFINITY, Rate::as_f64);
-        let (mut share, mut most) = (rate, f64::INFINITY);
+        let mut share = rate;
         for id in self.path(leaf) {
-            let ceiling = self.rare(id).ceiling.as_ref().and_then(|ceiling| Rate::of(ceiling.quota()));
-            most = most.min(ceiling.map_or(f64::INFINITY, Rate::as_f64));
             let own = self.weight(id);
             let others = self.rare(self.parent(id)).weights - if self.is_backlogged(id) { own } else { 0 };
             share *= own as f64 / (own + others) as f64;
         }
+        let ceilings = self.ceilings(leaf).filter_map(|(_, ceiling)| Rate::of(ceiling.quota()));
+        let most = ceilings.map(Rate::as_f64).fold(f64::INFINITY, f64::min);
         let floor = self.rare(leaf).floor.as_ref().map_or(0.0, |floor| floor.applied.as_f64());
         let (own, all) = (backlog.own as f64, backlog.all as f64);
         let wait = (own / share.max(floor)).min(all / rate).max(own / most).ceil();

@@ -87,6 +87,11 @@ impl Tree {
         std::iter::successors(Some(id), |id| Some(self.node(*id).parent)).take_while(|id| *id != ROOT)
     }
 
+    /// The ceilings above claims of a class: its own, and those of the classes around it.
+    pub(super) fn ceilings(&self, id: ClassId) -> impl Iterator<Item = (ClassId, &Ceiling)> {
+        self.path(id).filter_map(|id| Some((id, &**self.rare(id).ceiling.as_ref()?)))
+    }
+
     /// One more than the largest number of a class.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
@@ -127,20 +132,17 @@ impl Tree {
 
     /// The instant at which all ceilings above claims in a leaf have `cost` tokens, which are at most their bursts.
     pub(crate) fn ceilings_have(&self, leaf: ClassId, cost: u64) -> u64 {
-        let ceilings = self.path(leaf).filter_map(|id| self.rare(id).ceiling.as_ref());
-        ceilings.map(|ceiling| ceiling.has(cost)).max().unwrap_or(0)
+        self.ceilings(leaf).map(|(_, ceiling)| ceiling.has(cost)).max().unwrap_or(0)
     }
 
     /// Of the classes with a ceiling above claims in a leaf, the one that has `cost` tokens last; `None` without a ceiling.
     pub(crate) fn slowest_ceiling(&self, leaf: ClassId, cost: u64) -> Option<ClassId> {
-        let ceilings = self.path(leaf).filter_map(|id| Some((self.rare(id).ceiling.as_ref()?.has(cost), id)));
-        ceilings.max().map(|(_, id)| id)
+        self.ceilings(leaf).map(|(id, ceiling)| (ceiling.has(cost), id)).max().map(|(_, id)| id)
     }
 
     /// Of the classes with a ceiling above claims in a leaf, the one with the smallest burst; `None` without a ceiling.
     pub(crate) fn smallest_ceiling(&self, leaf: ClassId) -> Option<ClassId> {
-        let ceilings = self.path(leaf).filter_map(|id| Some((self.rare(id).ceiling.as_ref()?.burst(), id)));
-        ceilings.min().map(|(_, id)| id)
+        self.ceilings(leaf).map(|(id, ceiling)| (ceiling.burst(), id)).min().map(|(_, id)| id)
     }
 
     /// How many tokens the ceilings above claims in a leaf have.
@@ -191,7 +193,7 @@ impl Tree {
 
     /// Whether a ceiling is above claims of this class: its own, or that of a class around it.
     pub(crate) fn is_under_ceiling(&self, id: ClassId) -> bool {
-        self.path(id).any(|id| self.rare(id).ceiling.is_some())
+        self.ceilings(id).next().is_some()
     }
 
     /// Adds a leaf. Its tag is the virtual time of `parent`.
