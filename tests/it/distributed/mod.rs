@@ -4,6 +4,7 @@ mod away;
 mod class_attacks;
 mod class_callers;
 mod class_fleet;
+mod class_rules;
 mod classes;
 mod damaged;
 mod distant;
