@@ -13,7 +13,8 @@ pub enum Format {
     /// end. Also read, and not written: `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` (GitLab, Docker
     /// Hub), `X-Rate-Limit-Limit`, `-Remaining` and `-Reset` (Okta, Twitter), and `-Reset-After` (Discord) of each.
     ///
-    /// These fields have no specification. tollgate writes `Reset` in seconds from now. It reads `Reset` in each form
+    /// These fields have no specification. tollgate writes `Reset` in seconds from now, and at most the limit as
+    /// `Remaining`, also where a burst is larger. It reads `Reset` in each form
     /// that [`ResourceLimits`](super::ResourceLimits) names: a number beyond a year of seconds is a Unix time.
     ///
     /// GitHub counts several resources (`core`, `search`, `graphql`), and names in `X-RateLimit-Resource` the one that

@@ -53,7 +53,7 @@ fn every_response_has_the_fields_on_request() {
         assert_eq!(field(response.headers(), "ratelimit"), format!(r#""api";r={left};t={wait}"#));
         let older =
             ["limit", "remaining", "reset"].map(|name| field(response.headers(), &format!("x-ratelimit-{name}")));
-        assert_eq!(older, ["1".to_owned(), left.to_string(), wait.to_string()]);
+        assert_eq!(older, ["1".to_owned(), left.min(1).to_string(), wait.to_string()]);
     }
     clock.advance(SECOND);
     let refused = call(&service, Request::new(()));

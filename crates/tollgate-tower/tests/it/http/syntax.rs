@@ -183,6 +183,18 @@ fn x_fields_tell_the_tightest_quota_and_stay_if_they_are_tighter() {
     assert_eq!((headers.len(), seen(&headers)[0].as_str()), (3, "10"));
 }
 
+/// Readers, ours included, take more remaining than the limit for a mistake.
+#[test]
+fn x_fields_tell_no_more_remaining_than_the_limit() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(10).burst(50)));
+    let mut headers = HeaderMap::new();
+    RateLimits::of(&limiter.snapshot(), &Terms::default()).write(Format::XRateLimit, &mut headers);
+    assert_eq!(
+        (field(&headers, "x-ratelimit-limit").as_str(), field(&headers, "x-ratelimit-remaining").as_str()),
+        ("10", "10")
+    );
+}
+
 proptest! {
     #[test]
     fn whatever_a_limiter_is_like_others_can_read_it_and_so_can_we(
