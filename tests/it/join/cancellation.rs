@@ -93,3 +93,16 @@ fn a_leaked_claim_keeps_its_place_and_nothing_else() {
     pass(2, &clock, &[&a, &b]);
     assert_eq!(costs(&mut behind), [1, 1]);
 }
+
+#[test]
+fn a_leaked_claim_over_a_limiter_that_is_gone_takes_nothing_of_the_others() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, 5), full(&clock, 5));
+    std::mem::forget(pending(join([(&a, 1), (&b, 5)])));
+    drop(a);
+    let mut behind = pending(b.consume(6));
+    pass(1, &clock, &[&b]);
+    assert!(behind.is_woken());
+    drop(assert_ready_ok!(behind.poll()));
+    assert_eq!((spent(&b), waiting(&b)), (6, 0));
+}

@@ -87,6 +87,19 @@ fn outside_of_a_runtime_a_waiter_is_refused_when_its_replenisher_ends() {
     });
 }
 
+#[test]
+fn outside_of_a_runtime_a_joint_claim_is_woken_when_a_replenisher_of_its_limiters_ends() {
+    let runtime = workers(1);
+    let limiters = [(); 2].map(|()| Limiter::new(Quota::manual(1).initial(0)).unwrap());
+    let inside = runtime.enter();
+    let replenishers = limiters.each_ref().map(|limiter| pending(limiter.replenisher()));
+    drop(inside);
+    let mut joint = pending(join(limiters.each_ref().map(|limiter| (limiter, 1))));
+    drop(replenishers);
+    assert!(joint.is_woken());
+    assert!(matches!(joint.poll(), Poll::Ready(Err(JoinError::Refused { error: ConsumeError::NoRuntime, .. }))));
+}
+
 /// A blocked thread drives the queue while it waits; other claims must not rely on it.
 #[test]
 fn outside_of_a_runtime_a_waiter_does_not_rely_on_a_blocked_thread() {

@@ -282,8 +282,10 @@ fn keys_that_leave_without_a_grant_leave_nothing() {
         assert!(spawn(keyed.consume(&key, 1)).poll().is_pending());
     }
     drop(keyed);
-    let retained = limiter.core().state.lock().classes().map(|classes| classes.retained.len());
-    assert_eq!(retained, Some(0));
+    let state = limiter.core().state.lock();
+    let classes = state.classes().expect("it has classes");
+    assert_eq!(classes.retained.len(), 0);
+    assert!(classes.len() < 100, "a key takes the number of one that has left, but {} are taken", classes.len());
 }
 
 /// Each sum of rates with large terms is rounded down.
@@ -311,17 +313,17 @@ fn nothing_stays_set_aside_for_a_joint_claim_that_was_granted_or_has_left() {
         let requests = Limiter::builder().quota(requests).clock(clock.clone()).build().expect("valid");
         let members: [crate::AnyLimiter; 2] = [requests.clone().into(), classes(&tokens, 1).remove(0).into()];
         let mut giant = spawn(crate::join([(&members[0], 1), (&members[1], 25)]));
-        let has_parked = || tokens.core().state.lock().supply.aside() > 0;
+        let is_set_aside = || tokens.core().state.lock().supply.aside() > 0;
         assert!(giant.poll().is_pending());
         clock.advance(Duration::from_millis(400));
         [&requests, &tokens].iter().for_each(|limiter| limiter.tick());
-        assert!(has_parked());
+        assert!(is_set_aside());
         if !leaves {
             clock.advance(Duration::from_secs(1));
             [&requests, &tokens].iter().for_each(|limiter| limiter.tick());
             assert!(giant.poll().is_ready());
         }
         drop(giant);
-        assert!(!has_parked());
+        assert!(!is_set_aside());
     }
 }
