@@ -25,6 +25,7 @@
 //! Minting straight to now would be wrong in two ways: it would limit the heads by a front waiter that should have left
 //! long ago, or it would let later claims spend tokens that had burned by then.
 
+mod aside;
 mod behind;
 mod calendars;
 mod changes;
@@ -332,35 +333,6 @@ impl Supply {
         self.cut(None);
     }
 
-    /// Records a debt of `n` tokens that waits to be paid.
-    pub(crate) fn owe(&mut self, n: u64) {
-        self.debts += n;
-    }
-
-    /// Takes `n` tokens for a claim that is not granted yet.
-    pub(crate) fn set_aside(&mut self, n: u64) {
-        self.claim(n);
-        self.raise_ceiling(n);
-        self.set_aside += n;
-    }
-
-    /// The claim was granted for which `n` tokens were set aside.
-    pub(crate) fn grant_aside(&mut self, n: u64) {
-        self.raise_ceiling(n.wrapping_neg());
-        self.set_aside -= n;
-    }
-
-    /// The claim has left for which `n` tokens were set aside.
-    pub(crate) fn drop_aside(&mut self, n: u64) {
-        self.set_aside -= n;
-    }
-
-    /// How many tokens are taken for claims that are not granted yet.
-    #[inline]
-    pub(crate) fn aside(&self) -> u64 {
-        self.set_aside
-    }
-
     /// Moves every position by `n`, past tokens that belong to no claim: those of a claim that has left, or those by which
     /// [`retract`](crate::core::rovers::Rovers::retract) moved the tail.
     pub(crate) fn shift(&mut self, n: u64) {
@@ -445,12 +417,6 @@ impl Supply {
     /// Moves the end of the cap, also back.
     pub(crate) fn raise_ceiling(&mut self, n: u64) {
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
-    }
-
-    /// Tokens of debts that wait to be paid.
-    #[inline]
-    pub(crate) fn debts(&self) -> u64 {
-        self.debts
     }
 
     /// Whether a manual quota takes the tokens of [`replenish`](Self::replenish).

@@ -20,7 +20,7 @@ impl Scheduler {
     /// The instant at which a claim of `cost` tokens made now in `leaf` is granted; `None` if no clock can tell. Exact if
     /// that takes up to [`MAX_STEPS`] steps. `backlog` includes the claim; `queue` lists the claims that wait in a leaf.
     /// Copies the classes.
-    pub(crate) fn grants<I: Iterator<Item = Waiting>>(
+    pub(crate) fn granted_at<I: Iterator<Item = Waiting>>(
         &self,
         supply: &Supply,
         mut base: u64,

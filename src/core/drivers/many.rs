@@ -3,7 +3,7 @@
 use super::Drivers;
 use std::task::Waker;
 
-/// The instant of a timer that there is none of.
+/// In place of an instant: there is no timer.
 pub(crate) const NO_TIMER: u64 = u64::MAX;
 
 /// What a driver of many queues has to record after a turn at one of them.
@@ -11,7 +11,7 @@ pub(crate) const NO_TIMER: u64 = u64::MAX;
 pub(crate) struct NextLook {
     /// The instant of the next turn, or [`NO_TIMER`] if no clock can tell.
     pub(crate) next: u64,
-    /// The instant that it returned after the turn before this one.
+    /// What `next` was after the turn before this one.
     pub(crate) timer: u64,
     /// The driver must record that the queue may be removed: nothing is due any more, and it has not recorded that yet.
     pub(crate) lingers: bool,

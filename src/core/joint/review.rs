@@ -142,9 +142,9 @@ impl Members<'_> {
     /// Serves the members up to now: first those in which the front waits for its turn. Of one that stops for a turn, or for
     /// another set, the review comes first, so that the others are not served past that.
     fn finish(&mut self, wakes: &mut Wakes) -> Reviewed {
-        let parts = self.parts();
+        let parts = self.queue.front_parts();
         let has_turn = |(index, it): &(usize, Locked<'_>)| {
-            let front = it.state.joint().zip(parts.get(*index)).and_then(|(fronts, part)| fronts.get(part.number));
+            let front = it.state.joint().zip(parts).and_then(|(fronts, parts)| fronts.get(parts[*index].number));
             front.is_none_or(|front| front.has_turn)
         };
         self.members.sort_by_key(has_turn);

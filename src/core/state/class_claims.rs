@@ -161,7 +161,7 @@ impl State {
 
     /// The instant at which a claim of `cost` made now in a class would be granted, if no caller did anything from now
     /// on. `None` if no clock can tell. Copies the classes if they are few, and takes a bounded number of steps; see
-    /// [`Scheduler::grants`](crate::core::classes::Scheduler::grants).
+    /// [`Scheduler::granted_at`](crate::core::classes::Scheduler::granted_at).
     pub(super) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
         if self.queue.has_joint() {
@@ -180,7 +180,7 @@ impl State {
         if classes.len() > MOST_SIMULATED {
             return scheduler.tree.served_by_share(leaf, backlog, &self.supply, base);
         }
-        scheduler.grants(&self.supply, base, leaf, cost, backlog, queue)
+        scheduler.granted_at(&self.supply, base, leaf, cost, backlog, queue)
     }
 
     /// The claims that wait in a class itself.

@@ -247,7 +247,7 @@ impl State {
         Some(Step::Ended(Served::All))
     }
 
-    /// Whether the held front `number` cannot be granted here by its joint instant, or is not held.
+    /// Whether front `number` is held, and cannot be granted here by its joint instant.
     fn is_late(&self, rovers: &Rovers, number: u64) -> bool {
         let Some(front) = self.joint().filter(|fronts| fronts.held == Some(number)).and_then(|it| it.get(number))
         else {

@@ -23,7 +23,7 @@ const ENTRIES_PER_TURN: usize = 256;
 const LINGER: u64 = 100_000_000;
 const MAX_DOUBLINGS: u32 = 12;
 
-/// When to look at a live entry again. In its order, timers are run.
+/// When to look at a live entry again. Timers run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Timer {
     at: u64,
@@ -40,6 +40,7 @@ struct Timer {
 enum Job {
     /// The queue of the entry used its waker: serve the queue, and register the waker again.
     Serve(Arc<QueueWaker>),
+    /// A timer of the entry is due.
     Due(Timer, Weak<Core>),
 }
 
@@ -209,7 +210,7 @@ fn run(
         Job::Due(timer, live) => (live, timer.at, None),
     };
     let Some(held) = live.upgrade() else {
-        // With the live entry, the knowledge is gone whether a timer of it is left.
+        // The live entry knew whether there is a timer for it. Count one: one too few costs more than one too many.
         *gone += usize::from(woken.is_some());
         return None;
     };
