@@ -18,7 +18,7 @@ fn ask(store: &MemoryStore, quota: Quota, node: u128, number: u64, at: u64, clas
     store.answer(&ask, at).unwrap()
 }
 
-/// Else its node would ask again at once, and again: there are tokens for it.
+/// There are tokens for it, so its node would otherwise ask again at once, and again.
 #[tokio::test(start_paused = true)]
 async fn a_class_that_is_ahead_of_others_looks_again_after_a_while() {
     let (store, quota) = (MemoryStore::new(), Quota::per_second(1_000).burst(100));
@@ -30,7 +30,7 @@ async fn a_class_that_is_ahead_of_others_looks_again_after_a_while() {
     assert_eq!((grant.classes[0].given, grant.classes[0].sleep, grant.remaining), (0, 5_000, 19));
 }
 
-/// Its claim waits since before those of other nodes.
+/// Its claim has waited for longer than those of other nodes.
 #[tokio::test(start_paused = true)]
 async fn a_class_keeps_its_place_while_its_node_asks_for_another_class() {
     for asks_for_another in [false, true] {

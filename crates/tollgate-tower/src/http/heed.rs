@@ -394,8 +394,8 @@ impl Heed {
     }
 }
 
-/// Returns a sliding quota that lets no more pass than `paced` at once, and in any `window`, in nanoseconds, no more than its
-/// rate does: a bucket lets its burst pass beside that.
+/// Returns a sliding quota that lets no more pass at once than `paced`, and in any `window` of so many nanoseconds no more
+/// than the rate of `paced`: a bucket would let its burst pass on top of that.
 fn slide(paced: Quota, window: u128) -> Quota {
     let (amount, period) = (u128::from(paced.amount()).max(1), paced.period().as_nanos().max(1));
     let in_window = amount.saturating_mul(window) / period;
