@@ -177,8 +177,8 @@ pub(crate) struct Rare {
     pauses: Pauses,
     /// Present while a quota is in dry run; see `state/dry_run.rs`.
     dry_run: Option<Box<DryRun>>,
-    /// How often a quota in dry run was enforced again.
-    dry_run_epoch: u64,
+    /// For each quota the epoch that began when it was last enforced again after a dry run.
+    enforced_in: Vec<u64>,
     wall_clock: calendar::WallClock,
     /// The largest cost that the user allows; 0 if there is none. Fixed at construction.
     max_cost: u64,

@@ -369,13 +369,13 @@ impl Supply {
 
     /// Returns `n` tokens of a grant made at this instant that were not used, as far as the burst allows.
     pub(crate) fn refund(&mut self, n: u64, granted_at: Option<u64>) {
-        self.refund_to(n, granted_at, |_| true);
+        self.refund_to(n, granted_at, |_, _| true);
     }
 
     /// Like [`refund`](Self::refund), for some of the quotas.
-    pub(crate) fn refund_to(&mut self, n: u64, granted_at: Option<u64>, takes: impl Fn(&Schedule) -> bool) {
+    pub(crate) fn refund_to(&mut self, n: u64, granted_at: Option<u64>, takes: impl Fn(usize, &Schedule) -> bool) {
         self.note_change();
-        for quota in self.quotas.iter_mut().filter(|quota| takes(quota)) {
+        for (_, quota) in self.quotas.iter_mut().enumerate().filter(|(index, quota)| takes(*index, quota)) {
             quota.refund(n, self.debts, self.claimed.wrapping_add(quota.burst), granted_at);
         }
     }

@@ -138,9 +138,9 @@ impl Verdict {
         if Self::is_refused(word) { word | (epoch & EPOCHS) << EPOCH } else { word }
     }
 
-    /// Whether the dry run would have refused the call in another epoch: the quotas enforced since then gave it nothing.
-    pub(crate) fn is_refused_before(word: u64, epoch: u64) -> bool {
-        Self::is_refused(word) && (word >> EPOCH ^ epoch) & EPOCHS != 0
+    /// Whether the dry run would have refused the call before the epoch `enforced_in`. `epoch` is the present one.
+    pub(crate) fn is_refused_before(word: u64, enforced_in: u64, epoch: u64) -> bool {
+        Self::is_refused(word) && epoch - enforced_in < epoch.wrapping_sub(word >> EPOCH) & EPOCHS
     }
 
     /// Whether the simulation took no tokens for the grant with this word.

@@ -8,7 +8,7 @@ impl DryRun {
     /// Returns tokens of a grant that were not used and that the limiter made at this instant. The simulation can have made it
     /// earlier, so a sliding quota gets nothing.
     pub(crate) fn refund(&mut self, tokens: u64, now: u64, granted_at: Option<u64>) {
-        self.change(now, |supply, _| supply.refund_to(tokens, granted_at, |quota| !quota.is_sliding()));
+        self.change(now, |supply, _| supply.refund_to(tokens, granted_at, |_, quota| !quota.is_sliding()));
     }
 
     /// Charges `tokens` more for a grant: a debt behind the claims in the queue.

@@ -7,7 +7,6 @@ use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::Rovers;
 use crate::error::{Bound, ConfigError};
-use crate::observe::Verdict;
 use crate::quota::Quota;
 use crate::which::Which;
 use std::pin::Pin;
@@ -87,9 +86,7 @@ impl State {
     /// Returns tokens of a grant at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, refund: Refund) {
         let (tokens, now) = (refund.tokens, self.supply.synced());
-        if !Verdict::is_refused_before(refund.word, self.dry_run_epoch()) {
-            self.adding_tokens(rovers, |state| state.supply.refund(tokens, refund.granted_at));
-        }
+        self.adding_tokens(rovers, |state| state.refund_to_givers(tokens, refund.granted_at, refund.word));
         if let Some(classes) = self.classes_mut() {
             let Refund { class, uncharged, granted_at, .. } = refund;
             classes.scheduler.refund(classes.entry(class).leaf, tokens, uncharged, now, granted_at);

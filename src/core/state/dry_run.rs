@@ -19,8 +19,17 @@ impl State {
         self.rare.as_ref()?.dry_run.as_deref()
     }
 
-    pub(super) fn dry_run_epoch(&self) -> u64 {
-        self.rare.as_ref().map_or(0, |rare| rare.dry_run_epoch)
+    fn dry_run_epoch(&self) -> u64 {
+        self.rare.iter().flat_map(|rare| &rare.enforced_in).max().copied().unwrap_or(0)
+    }
+
+    /// Returns tokens of a grant with this word to the quotas that gave them: to none that was enforced again since, if the
+    /// dry run would have refused the call.
+    pub(super) fn refund_to_givers(&mut self, tokens: u64, granted_at: Option<u64>, word: u64) {
+        let (epoch, rare) = (self.dry_run_epoch(), self.rare.as_deref());
+        let enforced_in = |quota| rare.and_then(|rare| rare.enforced_in.get(quota)).copied().unwrap_or(0);
+        let gave = |quota, _: &_| !Verdict::is_refused_before(word, enforced_in(quota), epoch);
+        self.supply.refund_to(tokens, granted_at, gave);
     }
 
     fn dry_run_mut(&mut self) -> Option<&mut DryRun> {
@@ -211,7 +220,10 @@ impl State {
         let mut schedule = dry_run.supply.quotas()[index].clone();
         schedule.head = rovers.tail().wrapping_add(dry_run.level(index) as u64);
         let is_needed = dry_run.is_needed();
-        self.rare().dry_run_epoch += 1;
+        let epoch = self.dry_run_epoch() + 1;
+        let enforced_in = &mut self.rare().enforced_in;
+        enforced_in.resize(enforced_in.len().max(index + 1), 0);
+        enforced_in[index] = epoch;
         self.supply.enforce_quota(index, schedule, self.front_ticket(rovers));
         // The stride may have grown without a limit while no quota was enforced.
         self.stride.shorten(self.supply.least_burst() / 64);

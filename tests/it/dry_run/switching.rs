@@ -178,3 +178,18 @@ fn a_waiter_that_the_beginning_of_a_dry_run_lets_pass_leaves_no_tokens() {
     limiter.set_dry_run(0, true).unwrap();
     assert_eq!(assert_ready_ok!(waiter.poll()).remaining(), 0);
 }
+
+/// The quota that was enforced all the time gave its tokens, and has them back.
+#[test]
+fn a_call_that_would_have_been_refused_gives_back_to_the_quotas_that_were_enforced_before_and_after() {
+    let builder = Limiter::builder().quota(Quota::per_day(5)).quota(Quota::per_day(20)).dry_run_quota(0);
+    let limiter = builder.clock(ManualClock::new()).build().unwrap();
+    let mut refused = [6, 7].map(|cost| limiter.try_acquire(cost).unwrap());
+    for (end, grant) in refused.iter_mut().enumerate() {
+        limiter.set_dry_run(0, false).unwrap();
+        grant.settle(0);
+        let levels: Vec<i64> = limiter.snapshot().quotas.iter().map(|quota| quota.level).collect();
+        assert_eq!(levels, [[5, 13], [5, 20]][end], "end {end}");
+        limiter.set_dry_run(0, true).unwrap();
+    }
+}
