@@ -166,15 +166,17 @@ impl State {
             if lacks > 0 && due <= view.now {
                 let covered = given + classes.scheduler.paid(classes.entry(lack.class).leaf);
                 let before = requests.wanted.want;
-                wanted =
-                    self.request_claims(planner.quota, view, rovers, soon, (lack.class, covered, before, class.part));
-                // The rest of the part is for debts.
-                let rest = if wanted.want == 0 { lacks } else { class.debt.min(lacks.saturating_sub(wanted.want)) };
-                let rest = rest.min(class.part.max(1).saturating_sub(wanted.want));
-                if wanted.want == 0 {
-                    (wanted.first, wanted.age, wanted.useful) = (rest, view.in_vain_for, u64::MAX);
+                let claims = (lack.class, covered, before, class.part);
+                if let Some(claims) = self.request_claims(planner.quota, view, rovers, soon, claims) {
+                    wanted = claims;
+                    // The rest of the part is for debts.
+                    let rest = if wanted.want == 0 { lacks } else { class.debt.min(lacks.saturating_sub(wanted.want)) };
+                    let rest = rest.min(class.part.max(1).saturating_sub(wanted.want));
+                    if wanted.want == 0 {
+                        (wanted.first, wanted.age, wanted.useful) = (rest, view.in_vain_for, u64::MAX);
+                    }
+                    wanted.want += rest;
                 }
-                wanted.want += rest;
             }
             let Wanted { want, first, age, useful, .. } = wanted;
             if want > 0 {
@@ -189,7 +191,7 @@ impl State {
     }
 
     /// Whole claims of a class, up to its `part`, beyond the `covered` tokens that it has been given. Other classes request
-    /// `before` tokens.
+    /// `before` tokens. `None` if something else will still hold the first of them back at `soon`.
     fn request_claims(
         &self,
         quota: usize,
@@ -197,7 +199,7 @@ impl State {
         rovers: &Rovers,
         soon: u64,
         (class, mut covered, before, part): (ClassId, u64, u64, u64),
-    ) -> Wanted {
+    ) -> Option<Wanted> {
         let (leases, mut wanted) = (self.leases_of(quota), Wanted::default());
         for (number, cost, debt) in self.claims_of(class) {
             let need = cost.saturating_sub(covered);
@@ -208,11 +210,11 @@ impl State {
             let all = before + wanted.want + need;
             let is_enough = wanted.want > 0 && (wanted.want + need > part || all > view.lack);
             if is_enough || !self.supply.would_pass(self.base(rovers).wrapping_add(all), quota, soon) {
-                break;
+                return Some(wanted).filter(|wanted| wanted.want > 0);
             }
             wanted.add(view, number, need, leases.and_then(|leases| leases.wait_of(number)));
         }
-        wanted
+        Some(wanted)
     }
 
     /// Records what an answer gave to the classes.

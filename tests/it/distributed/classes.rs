@@ -297,3 +297,28 @@ async fn a_claim_asks_for_all_of_its_tokens_if_those_of_its_class_come_too_early
         timeout(millis(20_000), waits).await.expect("they are served").unwrap();
     }
 }
+
+/// A class asked for its part as if for debts, and left to wait what the busy node could have had.
+#[tokio::test(start_paused = true)]
+async fn claims_that_another_quota_holds_back_take_no_tokens_from_other_nodes() {
+    let store = MemoryStore::new();
+    store.set_latency(millis(1));
+    let shared = || Limiter::builder().quota(Quota::per_second(100).burst(10)).distributed(store.clone());
+    let slow = shared().quota(Quota::per_hour(1)).classes().build().unwrap();
+    let held = slow.class("held", Share::weight(1)).unwrap();
+    let busy = shared().build().unwrap();
+    for _ in 0..20 {
+        let (held, busy) = (held.clone(), busy.clone());
+        tokio::spawn(async move { held.wait(1).await });
+        tokio::spawn(async move {
+            loop {
+                busy.wait(1).await.unwrap();
+            }
+        });
+    }
+    sleep(2 * SECOND).await;
+    let before = busy.snapshot().granted;
+    sleep(10 * SECOND).await;
+    let granted = busy.snapshot().granted - before;
+    assert!((990..=1_010).contains(&granted), "{granted}");
+}
