@@ -46,11 +46,11 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    pub(crate) fn new(rule: Rule) -> Bucket {
+    pub(crate) fn new(rule: Rule, now: Int) -> Bucket {
         let level = rule.burst;
-        let (origin, window) = (first_origin(rule, 0), VecDeque::new());
+        let (origin, window) = (first_origin(rule, now), VecDeque::new());
         let mut bucket = Bucket { rule: rule.reduced(), level, rest: 0, origin, window, gone: -1 };
-        bucket.take(rule.burst - rule.initial, 0);
+        bucket.take(rule.burst - rule.initial, now);
         bucket
     }
 
@@ -176,7 +176,7 @@ impl Bucket {
         self.cut(self.rule.burst);
     }
 
-    fn cut(&mut self, most: Int) {
+    pub(crate) fn cut(&mut self, most: Int) {
         if self.level > most {
             self.level = most;
             self.rest = 0;

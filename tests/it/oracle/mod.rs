@@ -99,7 +99,7 @@ impl Oracle {
     pub(crate) fn new(rules: &[Rule], max_in_flight: Option<Int>, max_waiting: u64) -> Oracle {
         Oracle {
             last: 0,
-            buckets: rules.iter().map(|&rule| Bucket::new(rule)).collect(),
+            buckets: rules.iter().map(|&rule| Bucket::new(rule, 0)).collect(),
             max_in_flight,
             in_flight: 0,
             gate: 0,

@@ -1,8 +1,8 @@
 //! Classes with few callers, and callers that use less than they claim.
 
-use super::bucket::Rule;
 use super::fixture::{Fixture, Rate, share};
 use super::model::{ClassId, Int};
+use crate::oracle::ops::continuous;
 
 const SECOND: Int = 1_000_000_000;
 
@@ -38,7 +38,7 @@ fn grants(fixture: &mut Fixture, rate: Int, seconds: Int, callers: &[(ClassId, u
 }
 
 fn beside_32(rate: Int, weight: Int, floor: Option<Rate>) -> Vec<usize> {
-    let mut fixture = Fixture::new(&[Rule::continuous(rate, SECOND, 1, 0)], None);
+    let mut fixture = Fixture::new(&[continuous(rate, SECOND, 1, 0)], None);
     let a = fixture.add(0, share(weight, floor, None)).expect("valid");
     let b = fixture.add(0, share(1, None, None)).expect("valid");
     grants(&mut fixture, rate, 2, &[(a, 1, 1, 1), (b, 32, 1, 1)])
@@ -58,7 +58,7 @@ fn a_class_with_one_caller_has_its_share_and_its_floor_beside_32() {
 
 #[test]
 fn classes_that_settle_for_less_have_the_same_net_shares() {
-    let mut fixture = Fixture::new(&[Rule::continuous(1_000, SECOND, 10, 0)], None);
+    let mut fixture = Fixture::new(&[continuous(1_000, SECOND, 10, 0)], None);
     let [a, b] = [(); 2].map(|()| fixture.add(0, share(1, None, None)).expect("valid"));
     let counts = grants(&mut fixture, 1_000, 4, &[(a, 4, 10, 2), (b, 4, 10, 10)]);
     let (of_a, of_b) = (2 * counts[1], 10 * counts[2]);
@@ -69,7 +69,7 @@ fn classes_that_settle_for_less_have_the_same_net_shares() {
 #[test]
 fn a_class_whose_grants_are_all_refunded_leaves_the_others_their_shares() {
     for (weight, cost) in [(1, 16), (3, 10), (1, 1)] {
-        let mut fixture = Fixture::new(&[Rule::continuous(100, SECOND, 16, 0)], None);
+        let mut fixture = Fixture::new(&[continuous(100, SECOND, 16, 0)], None);
         let failing = fixture.add(0, share(weight, None, None)).expect("valid");
         let other = fixture.add(0, share(1, None, None)).expect("valid");
         let counts = grants(&mut fixture, 100, 20, &[(failing, 8, cost, 0), (other, 8, 1, 1)]);
@@ -81,8 +81,8 @@ fn a_class_whose_grants_are_all_refunded_leaves_the_others_their_shares() {
 /// The refund of a debt that is not paid yet is not lost to the ceiling, which was charged for the debt at once.
 #[test]
 fn a_refund_reaches_a_debt_that_is_not_paid_yet() {
-    let mut fixture = Fixture::new(&[Rule::continuous(1, SECOND, 10, 10)], None);
-    let a = fixture.add(0, share(1, None, Some(Rule::continuous(1, 1_000 * SECOND, 10, 10)))).expect("valid");
+    let mut fixture = Fixture::new(&[continuous(1, SECOND, 10, 10)], None);
+    let a = fixture.add(0, share(1, None, Some(continuous(1, 1_000 * SECOND, 10, 10)))).expect("valid");
     let b = fixture.add(0, share(1, None, None)).expect("valid");
     let id = fixture.arrive(a, 2);
     fixture.look();

@@ -1,17 +1,19 @@
 //! The worked examples of the specification. Unless an example says otherwise: 100 tokens per second, burst 10, empty
 //! at 0, all weights 1, and all claims arrive at 0 in the order named. Instants are in milliseconds.
 
-use super::bucket::Rule;
 use super::fixture::{Fixture, share};
 use super::model::{ClassId, Id, Int};
 use crate::fixture::Share;
+use crate::oracle::Rule;
+use crate::oracle::conversions::quota;
+use crate::oracle::ops::{continuous, stepped};
 use std::collections::HashMap;
 
 const MS: Int = 1_000_000;
 const SECOND: Int = 1_000 * MS;
 
 fn hundred(initial: Int) -> Rule {
-    Rule::continuous(100, SECOND, 10, initial)
+    continuous(100, SECOND, 10, initial)
 }
 
 /// Claims by name: `a3` is the fourth claim of the class `a`.
@@ -132,7 +134,7 @@ fn a_limiter_gives_the_grants_of_every_worked_example_to_the_nanosecond() {
     story.check(6, grants);
 
     let mut story = Story::new(&[hundred(0)], None);
-    story.class("a", 1, None, Some(Rule::continuous(20, SECOND, 2, 0)));
+    story.class("a", 1, None, Some(continuous(20, SECOND, 2, 0)));
     story.class("b", 1, None, None);
     story.come(0, "a", 4, 1);
     story.come(0, "b", 14, 1);
@@ -157,7 +159,7 @@ fn a_limiter_gives_the_grants_of_every_worked_example_to_the_nanosecond() {
     story.class("a", 1, Some(60), None);
     story.class("b", 1, Some(20), None);
     story.class("c", 1, None, None);
-    story.fixture.limiter.set_quota(0, Rule::continuous(40, SECOND, 10, 0).quota()).expect("a valid quota");
+    story.fixture.limiter.set_quota(0, quota(continuous(40, SECOND, 10, 0))).expect("a valid quota");
     story.come(0, "a", 9, 1);
     story.come(0, "b", 4, 1);
     story.come(0, "c", 2, 1);
@@ -174,8 +176,7 @@ fn a_limiter_gives_the_grants_of_every_worked_example_to_the_nanosecond() {
     story.fixture.held.retain(|(.., grant)| grant.cost() != 6);
     story.check(10, "a0 0, b0 0, a1 70");
 
-    let mut story =
-        Story::new(&[hundred(10), Rule { amount: 6, period: 100 * MS, stepped: true, burst: 6, initial: 6 }], None);
+    let mut story = Story::new(&[hundred(10), stepped(6, 100 * MS, 6, 6)], None);
     story.classes(&["a", "b"]);
     story.come(0, "a", 3, 4);
     story.come(0, "b", 3, 2);

@@ -1,8 +1,9 @@
 //! A limiter with classes on a manual clock, with the same calls as the model.
 
-use super::bucket::Rule;
 use super::model::{ClassId, Id, Int};
 use crate::fixture::*;
+use crate::oracle::Rule;
+use crate::oracle::conversions::quota;
 use tollgate::{ConsumeOwned, OwnedGrant};
 
 /// A floor of some tokens in some nanoseconds.
@@ -14,7 +15,7 @@ pub(super) fn share(weight: Int, floor: Option<Rate>, ceiling: Option<Rule>) -> 
         share = share.floor(Quota::new(tokens as u64, Duration::from_nanos(nanos as u64)));
     }
     if let Some(rule) = ceiling {
-        share = share.ceiling(rule.quota());
+        share = share.ceiling(quota(rule));
     }
     share
 }
@@ -45,7 +46,7 @@ pub(super) struct Fixture {
 impl Fixture {
     pub(super) fn new(rules: &[Rule], cap: Option<Int>) -> Self {
         let clock = ManualClock::new();
-        let builder = rules.iter().fold(Limiter::builder(), |builder, rule| builder.quota(rule.quota()));
+        let builder = rules.iter().fold(Limiter::builder(), |builder, rule| builder.quota(quota(*rule)));
         let builder = cap.into_iter().fold(builder, |builder, cap| builder.max_in_flight(cap as u64));
         let builder = builder.classes().rovers_at(u64::MAX - 20).clock(clock.clone());
         Self {

@@ -1,8 +1,8 @@
-//! Exact fractions.
+//! Exact fractions, and rates as such.
 
+use super::model::Int;
+use crate::oracle::{Refill, Rule};
 use std::cmp::Ordering;
-
-type Int = i128;
 
 /// In lowest terms, with a positive denominator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,16 @@ impl Ord for Fraction {
 impl PartialOrd for Fraction {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
+    }
+}
+
+/// Tokens per nanosecond; `None` if time brings none.
+pub(crate) fn rate(rule: &Rule) -> Option<Fraction> {
+    match rule.refill {
+        Refill::Continuous { amount, period } | Refill::Stepped { amount, period } => {
+            Some(Fraction::new(amount, period))
+        }
+        _ => None,
     }
 }
 

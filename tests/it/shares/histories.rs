@@ -4,12 +4,14 @@
 //! `TOLLGATE_SHARES=100000 cargo test --test it shares::histories` runs that many of each kind, and
 //! `TOLLGATE_SHARES=20742..20743` those of these seeds.
 
-use super::bucket::Rule;
 use super::fixture::{Fixture, Rate, share};
-use super::fraction::Fraction;
+use super::fraction::{Fraction, rate};
 use super::model::{ClassId, Id, Int, Model};
 use super::seeds::seeds;
 use crate::fixture::*;
+use crate::oracle::Rule;
+use crate::oracle::conversions::quota;
+use crate::oracle::ops::{continuous, manual, stepped};
 
 /// The most installments for which an estimate has to be exact.
 const MAX_EXACT: usize = 340;
@@ -47,12 +49,12 @@ fn rule(random: &mut Rng, scale: Int, any: bool) -> Rule {
     let initial = random.i128(0..=burst);
     if any && random.u8(0..5) == 0 {
         let period = scale * random.i128(5..60);
-        return Rule { amount: random.i128(1..=burst), period, stepped: true, burst, initial };
+        return stepped(random.i128(1..=burst), period, burst, initial);
     }
     if any && random.u8(0..6) == 0 {
-        return Rule { amount: 0, period: 0, stepped: false, burst, initial };
+        return manual(burst, initial);
     }
-    Rule::continuous(random.i128(1..5), scale * random.i128(4..20), burst, initial)
+    continuous(random.i128(1..5), scale * random.i128(4..20), burst, initial)
 }
 
 impl History {
@@ -163,7 +165,7 @@ impl History {
                 let index = self.random.usize(0..self.model.quotas.len());
                 let rule = rule(&mut self.random, self.scale, true);
                 let conflicts = self.conflicts_with(index, rule);
-                assert_eq!(self.fixture.limiter.set_quota(index, rule.quota()).is_err(), conflicts, "{rule:?}");
+                assert_eq!(self.fixture.limiter.set_quota(index, quota(rule)).is_err(), conflicts, "{rule:?}");
                 if !conflicts {
                     self.model.set_quota(now, index, rule);
                 }
@@ -252,14 +254,14 @@ impl History {
     /// constraints in section 1 of the specification. What does not become worse is not refused.
     fn conflicts(&self, parent: ClassId, class: Option<ClassId>, plan: Plan) -> bool {
         let zero = Fraction::ZERO;
-        let rate = |(tokens, nanos)| Fraction::new(tokens, nanos);
+        let floor_rate = |(tokens, nanos)| Fraction::new(tokens, nanos);
         let floor_of =
-            |id: ClassId| if Some(id) == class { plan.floor } else { self.plans[id].floor }.map_or(zero, rate);
+            |id: ClassId| if Some(id) == class { plan.floor } else { self.plans[id].floor }.map_or(zero, floor_rate);
         let old = class.map(|id| self.plans[id]);
-        let new_floor = plan.floor.map_or(zero, rate);
-        let rises = new_floor > old.and_then(|old| old.floor).map_or(zero, rate);
+        let new_floor = plan.floor.map_or(zero, floor_rate);
+        let rises = new_floor > old.and_then(|old| old.floor).map_or(zero, floor_rate);
         let is_stricter = plan.ceiling.is_some_and(|new| {
-            old.and_then(|old| old.ceiling).is_none_or(|old| new.burst < old.burst || new.rate() < old.rate())
+            old.and_then(|old| old.ceiling).is_none_or(|old| new.burst < old.burst || rate(&new) < rate(&old))
         });
         let all = (1..self.plans.len()).chain(class.is_none().then_some(self.plans.len()));
         let floor_of = |id: ClassId| if id == self.plans.len() { new_floor } else { floor_of(id) };
@@ -269,11 +271,11 @@ impl History {
                 || (id < self.plans.len() && self.model.path(id).contains(&above))
         };
         let least = self.model.least_burst();
-        let limit = self.model.quotas.iter().filter_map(|quota| quota.rule.rate()).min();
+        let limit = self.model.quotas.iter().filter_map(|quota| rate(&quota.rule)).min();
         let breaks = |above: ClassId, ceiling: Rule| {
             let floors = all.clone().filter(|id| is_in(*id, above)).map(floor_of).fold(zero, Fraction::plus);
             floors > zero
-                && (limit.is_some() && ceiling.burst < least || ceiling.rate().is_some_and(|rate| rate < floors))
+                && (limit.is_some() && ceiling.burst < least || rate(&ceiling).is_some_and(|rate| rate < floors))
         };
         let own = class.unwrap_or(self.plans.len());
         if plan.ceiling.is_some_and(|ceiling| (rises || is_stricter) && breaks(own, ceiling)) {
@@ -291,13 +293,13 @@ impl History {
         let rules = self.model.quotas.iter().map(|quota| quota.rule).enumerate();
         let rules: Vec<_> = rules.map(|(at, known)| if at == index { rule } else { known }).collect();
         let least = rules.iter().map(|rule| rule.burst).min().expect("a quota");
-        let was_timed = self.model.quotas.iter().any(|quota| quota.rule.rate().is_some());
+        let was_timed = self.model.quotas.iter().any(|quota| rate(&quota.rule).is_some());
         let is_known = least <= self.model.least_burst() && was_timed;
         let has_floor = |above: ClassId| {
             (1..self.plans.len()).any(|id| self.plans[id].floor.is_some() && self.model.path(id).contains(&above))
         };
         !is_known
-            && rules.iter().any(|rule| rule.rate().is_some())
+            && rules.iter().any(|rule| rate(rule).is_some())
             && (1..self.plans.len())
                 .any(|id| self.plans[id].ceiling.is_some_and(|ceiling| ceiling.burst < least) && has_floor(id))
     }

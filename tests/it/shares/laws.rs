@@ -2,10 +2,11 @@
 //! see what a caller sees: the counters of each class after each step. No model takes part. That each class is served in
 //! order and completely, and that no token is lost, is in the histories that are compared with the model.
 
-use super::bucket::Rule;
 use super::fixture::{Fixture, Rate, share};
 use super::model::{ClassId, Id, Int};
 use crate::fixture::*;
+use crate::oracle::ops::continuous;
+use crate::oracle::{Refill, Rule};
 use std::ops::Range;
 
 const MS: Int = 1_000_000;
@@ -39,7 +40,7 @@ struct Run {
 
 impl Run {
     fn rate(&self) -> f64 {
-        self.rule.amount as f64 / self.rule.period as f64
+        per_nanosecond(&self.rule)
     }
 
     fn burst(&self) -> Int {
@@ -69,6 +70,16 @@ impl Run {
         let siblings = self.classes[1..].iter().filter(|other| other.parent == self.classes[class].parent);
         self.classes[class].weight as f64 / siblings.map(|other| other.weight).sum::<Int>() as f64
     }
+}
+
+fn rate_of(rule: &Rule) -> (Int, Int) {
+    let Refill::Continuous { amount, period } = rule.refill else { unreachable!("all are continuous here") };
+    (amount, period)
+}
+
+fn per_nanosecond(rule: &Rule) -> f64 {
+    let (amount, period) = rate_of(rule);
+    amount as f64 / period as f64
 }
 
 /// The largest part of its bound that was used; the law is kept if it is at most 1.
@@ -146,7 +157,7 @@ fn ceilings(run: &Run) -> Worst {
         let windows = run.samples.iter().enumerate().flat_map(move |(index, first)| {
             run.samples[index..].iter().map(move |last| (last.at - first.at, last.served[class] - first.served[class]))
         });
-        let rate = rule.amount as f64 / rule.period as f64;
+        let rate = per_nanosecond(&rule);
         windows.map(move |(time, served)| served as f64 / (rule.burst as f64 + rate * time as f64 + SLACK))
     }))
 }
@@ -177,7 +188,7 @@ struct History {
 impl History {
     fn new(seed: u64, kind: Kind) -> Self {
         let mut random = Rng::with_seed(seed);
-        let rule = Rule::continuous(random.i128(50..200), SECOND, random.i128(5..20), 0);
+        let rule = continuous(random.i128(50..200), SECOND, random.i128(5..20), 0);
         let root = Class { parent: 0, weight: 1, floor: None, ceiling: None, largest: rule.burst };
         let fixture = Fixture::new(&[rule], None);
         let run = Run { rule, classes: vec![root], samples: Vec::new() };
@@ -194,13 +205,13 @@ impl History {
     }
 
     fn add(&mut self, parent: ClassId, kind: Kind, is_inner: bool) -> ClassId {
-        let (burst, amount) = (self.run.burst(), self.run.rule.amount);
+        let (burst, (amount, _)) = (self.run.burst(), rate_of(&self.run.rule));
         let weight = *self.random.choice(&[1, 1, 2, 3, 7, 10]).expect("not empty");
         let largest = if self.random.u8(0..3) == 0 { burst } else { self.random.i128(1..=burst) };
         let wants = self.random.bool();
         let floor = (kind == Kind::Floors && wants).then(|| (self.random.i128(1..=amount / 6), SECOND));
         let ceiling = (kind == Kind::Ceilings && wants)
-            .then(|| Rule::continuous(self.random.i128(5..=amount), SECOND, self.random.i128(1..=burst), 0));
+            .then(|| continuous(self.random.i128(5..=amount), SECOND, self.random.i128(1..=burst), 0));
         let class = Class { parent, weight, floor, ceiling, largest: if is_inner { burst } else { largest } };
         let id = self.fixture.add(parent, share(weight, floor, ceiling)).expect("the floors fit");
         self.run.classes.push(class);
@@ -328,8 +339,8 @@ fn law_6_ceilings_are_kept() {
 /// A checker that cannot fail proves nothing: each of them finds a schedule that breaks its law.
 #[test]
 fn every_checker_finds_a_schedule_that_breaks_its_law() {
-    let rule = Rule::continuous(100, SECOND, 10, 0);
-    let ceiling = Some(Rule::continuous(20, SECOND, 5, 0));
+    let rule = continuous(100, SECOND, 10, 0);
+    let ceiling = Some(continuous(20, SECOND, 5, 0));
     let class = Class { parent: 0, weight: 1, floor: None, ceiling: None, largest: 10 };
     let run = |first: Class, ends: [Int; 2]| {
         let sample = |at: Int, [a, b]: [Int; 2]| Sample { at, served: vec![a + b, a, b], backlogged: vec![true; 3] };

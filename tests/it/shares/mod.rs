@@ -2,7 +2,6 @@
 //! and the limiter against the model.
 
 mod api;
-pub(crate) mod bucket;
 mod callers;
 mod clocks_and_wakers;
 mod counts;

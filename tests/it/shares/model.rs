@@ -7,8 +7,8 @@
 
 mod calls;
 
-use super::bucket::{Bucket, Rule};
-use super::fraction::Fraction;
+use super::fraction::{Fraction, rate};
+use crate::oracle::{Bucket, Rule};
 use std::collections::{BTreeMap, VecDeque};
 
 pub(crate) type Int = i128;
@@ -111,7 +111,7 @@ impl Model {
             since: 0,
         };
         Self {
-            quotas: rules.iter().map(|rule| Bucket::new(*rule)).collect(),
+            quotas: rules.iter().map(|rule| Bucket::new(*rule, 0)).collect(),
             shadows: Vec::new(),
             classes: vec![root],
             cap,
@@ -136,7 +136,7 @@ impl Model {
     ) -> ClassId {
         self.serve(now);
         let id = self.classes.len();
-        let ceiling = ceiling.map(Bucket::new);
+        let ceiling = ceiling.map(|rule| Bucket::new(rule, 0));
         let (s, r) = (self.classes[parent].v, Fraction::whole(self.synced));
         self.classes.push(Class { parent, weight, floor, ceiling, s, r, ..self.blank() });
         self.classes[parent].children.push(id);
@@ -189,7 +189,7 @@ impl Model {
     pub(crate) fn floor(&self, class: ClassId) -> Option<Fraction> {
         let floor = self.classes[class].floor?;
         let sum = self.classes.iter().filter_map(|class| class.floor).fold(Fraction::ZERO, Fraction::plus);
-        let rate = self.quotas.iter().filter_map(|quota| quota.rule.rate()).min();
+        let rate = self.quotas.iter().filter_map(|quota| rate(&quota.rule)).min();
         match rate {
             Some(rate) if sum > rate => Some(floor.times(rate).over(sum)),
             _ => Some(floor),
@@ -199,7 +199,7 @@ impl Model {
     /// The time in which two bursts are minted.
     fn two_bursts_time(&self) -> Fraction {
         let times =
-            self.quotas.iter().filter_map(|quota| Some(Fraction::whole(2 * quota.rule.burst).over(quota.rule.rate()?)));
+            self.quotas.iter().filter_map(|quota| Some(Fraction::whole(2 * quota.rule.burst).over(rate(&quota.rule)?)));
         times.max().unwrap_or(Fraction::ZERO)
     }
 
@@ -287,12 +287,12 @@ impl Model {
     /// Mints up to `to`, while an installment of `q` is picked.
     fn mint(&mut self, to: Int, q: Int) {
         for quota in &mut self.quotas {
-            quota.mint(self.synced, to, quota.rule.burst.max(q));
+            quota.mint(self.synced, to, Some(q));
         }
         let ceilings =
             self.classes.iter_mut().filter_map(|class| class.ceiling.as_mut().or(class.former_ceiling.as_mut()));
         for bucket in ceilings.chain(&mut self.shadows) {
-            bucket.mint(self.synced, to, bucket.rule.burst);
+            bucket.mint(self.synced, to, None);
         }
         self.synced = to;
     }

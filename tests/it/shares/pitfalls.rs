@@ -1,26 +1,28 @@
 //! Changes of a share or of a quota while a class is picked: nothing is served by the old one, or by a part of the new
 //! one. The histories beside this file compare all else with the model.
 
-use super::bucket::Rule;
 use super::fixture::{Fixture, share};
 use super::fraction::Fraction;
 use super::model::{Int, Model};
+use crate::oracle::Rule;
+use crate::oracle::conversions::quota;
+use crate::oracle::ops::continuous;
 
 const MS: Int = 1_000_000;
 const SECOND: Int = 1_000 * MS;
 
 fn hundred() -> Rule {
-    Rule::continuous(100, SECOND, 10, 0)
+    continuous(100, SECOND, 10, 0)
 }
 
 #[test]
 fn a_pick_is_not_kept_over_a_larger_burst() {
-    let small = Rule::continuous(100, SECOND, 2, 0);
+    let small = continuous(100, SECOND, 2, 0);
     let mut fixture = Fixture::new(&[small], None);
-    let ceiling = Rule::continuous(20, SECOND, 10, 3);
+    let ceiling = continuous(20, SECOND, 10, 3);
     let a = fixture.add(0, share(1, None, Some(ceiling))).expect("valid");
     fixture.arrive(a, 10);
-    fixture.limiter.set_quota(0, Rule::continuous(100, SECOND, 20, 0).quota()).expect("valid");
+    fixture.limiter.set_quota(0, quota(continuous(100, SECOND, 20, 0))).expect("valid");
     for step in 1..=100 {
         fixture.at(step * 10 * MS);
         fixture.look();
@@ -35,7 +37,7 @@ fn a_pick_is_not_kept_over_a_larger_burst() {
 #[test]
 fn no_claim_is_served_by_a_part_of_a_new_share() {
     let full = Rule { initial: 10, ..hundred() };
-    let ceiling = Rule::continuous(20, SECOND, 10, 3);
+    let ceiling = continuous(20, SECOND, 10, 3);
     let (mut fixture, mut model) = (Fixture::new(&[full], None), Model::new(&[full], None));
     let [outer, x, y] = [(0, 1, Some(ceiling)), (1, 2, None), (1, 1, None)].map(|(parent, weight, ceiling)| {
         let class = model.add_class(0, parent, weight, None, ceiling);

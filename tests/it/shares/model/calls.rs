@@ -1,6 +1,7 @@
 //! What callers do: claims, refunds, debts, changes of rules and classes. Each call first serves what is due.
 
 use super::{Bucket, Claim, ClassId, Fraction, Granted, Id, Int, Model, Rule};
+use crate::oracle::Refill;
 
 impl Model {
     /// A caller claims `cost` tokens and waits for them if necessary.
@@ -130,9 +131,9 @@ impl Model {
     /// Tokens are added by hand: to the manual quotas if there are any, else to all.
     pub(crate) fn replenish(&mut self, now: Int, tokens: Int) {
         self.serve(now);
-        let any_manual = self.quotas.iter().any(|quota| quota.rule.period == 0);
+        let any_manual = self.quotas.iter().any(|quota| quota.rule.refill == Refill::Manual);
         for bucket in self.quotas.iter_mut().chain(&mut self.shadows) {
-            if bucket.rule.period == 0 || !any_manual {
+            if bucket.rule.refill == Refill::Manual || !any_manual {
                 bucket.add(tokens, bucket.rule.burst);
             }
         }
@@ -171,10 +172,10 @@ impl Model {
     pub(crate) fn set_quota(&mut self, now: Int, index: usize, rule: Rule) {
         self.serve(now);
         let at = self.synced;
-        self.quotas[index].change(rule, at);
+        // What is above the burst is cut when it is known what is served next.
+        self.quotas[index].change(rule, at, Some(Int::MAX));
         if let Some(shadow) = self.shadows.get_mut(index) {
-            shadow.change(rule, at);
-            shadow.cut(rule.burst);
+            shadow.change(rule, at, None);
         }
         self.serve(now);
     }
@@ -213,11 +214,10 @@ impl Model {
         let known = class.ceiling.take().or_else(|| class.former_ceiling.take());
         match (known, ceiling) {
             (Some(mut known), Some(rule)) => {
-                known.change(rule, at);
-                known.cut(rule.burst);
+                known.change(rule, at, None);
                 class.ceiling = Some(known);
             }
-            (None, Some(rule)) => class.ceiling = Some(Bucket::starting(rule, at)),
+            (None, Some(rule)) => class.ceiling = Some(Bucket::new(rule, at)),
             (known, None) => class.former_ceiling = known,
         }
     }
