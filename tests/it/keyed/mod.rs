@@ -7,7 +7,6 @@ mod executor;
 mod handles;
 mod histories;
 pub(crate) mod hostile;
-mod idle_levels;
 mod incremental_work;
 mod large;
 mod parent;

@@ -1,6 +1,7 @@
 //! A model of a few keys and their parent limiter that simulates every nanosecond and knows nothing of the
-//! implementation: buckets in integers, queues of claims, and at most one parent ticket per key in the parent's queue.
+//! implementation: buckets of the oracle, queues of claims, and at most one parent ticket per key in the parent's queue.
 
+use crate::oracle::{self, ops::continuous};
 use std::collections::VecDeque;
 
 pub(crate) type Id = usize;
@@ -44,8 +45,7 @@ impl Item {
 #[derive(Debug)]
 struct Bucket {
     rule: Rule,
-    /// In fractions of a token: `period` of them are one token.
-    level: i128,
+    supply: oracle::Bucket,
     queue: VecDeque<Item>,
     in_flight: i128,
     paused: u64,
@@ -53,35 +53,24 @@ struct Bucket {
 
 impl Bucket {
     fn new(rule: Rule) -> Self {
-        let level = i128::from(rule.burst * rule.period);
-        Self { rule, level, queue: VecDeque::new(), in_flight: 0, paused: 0 }
+        let burst = rule.burst.into();
+        let supply = oracle::Bucket::new(continuous(rule.amount.into(), rule.period.into(), burst, burst), 0);
+        Self { rule, supply, queue: VecDeque::new(), in_flight: 0, paused: 0 }
     }
 
-    fn unit(&self) -> i128 {
-        self.rule.period.into()
+    fn mint(&mut self, nanoseconds: i128) {
+        let front = self.queue.front().map(|front| front.cost());
+        self.supply.mint(0, nanoseconds, front);
     }
 
-    fn tokens(&self) -> i128 {
-        self.level.div_euclid(self.unit())
-    }
-
-    /// What exceeds the burst is lost, except the fraction that came with the last token in this very nanosecond.
+    /// A fraction above a full bucket is lost, except the one that came with the last token in this very nanosecond.
     fn burn(&mut self) {
-        let front = self.queue.front().map_or(0, |front| front.cost());
-        let brim = front.max(self.rule.burst.into()) * self.unit();
-        if self.level >= brim + i128::from(self.rule.amount.min(self.rule.period)) {
-            self.level = brim;
-        }
-    }
-
-    fn pass_nanosecond(&mut self) {
-        self.level += i128::from(self.rule.amount);
-        self.burn();
+        self.mint(0);
     }
 
     fn has(&self, cost: i128, now: u64) -> bool {
         let has_space = self.rule.cap.is_none_or(|cap| self.in_flight + cost <= i128::from(cap));
-        now >= self.paused && has_space && self.tokens() >= cost
+        now >= self.paused && has_space && self.supply.level >= cost
     }
 
     fn is_open(&self, cost: i128, now: u64) -> bool {
@@ -89,7 +78,7 @@ impl Bucket {
     }
 
     fn take(&mut self, cost: i128) {
-        self.level -= cost * self.unit();
+        self.supply.level -= cost;
         self.in_flight += cost;
     }
 
@@ -101,12 +90,10 @@ impl Bucket {
 
     fn drop_front(&mut self) {
         while let Some(Item::Debt(debt)) = self.queue.front() {
-            self.level -= debt * self.unit();
+            self.supply.level -= debt;
             self.queue.pop_front();
         }
-        if self.tokens() > self.rule.burst.into() {
-            self.level = i128::from(self.rule.burst) * self.unit();
-        }
+        self.supply.cut_to_burst();
     }
 
     fn leave(&mut self, is_it: impl Fn(&Item) -> bool) {
@@ -124,8 +111,7 @@ impl Bucket {
     }
 
     fn give_back(&mut self, tokens: i128) {
-        let space = (i128::from(self.rule.burst) - self.tokens()).max(0);
-        self.level += tokens.min(space) * self.unit();
+        self.supply.add(tokens, self.rule.burst.into());
         self.in_flight -= tokens;
         self.burn();
     }
@@ -133,7 +119,7 @@ impl Bucket {
     fn charge(&mut self, tokens: i128) {
         self.in_flight += tokens;
         if self.queue.is_empty() {
-            self.level -= tokens * self.unit();
+            self.supply.level -= tokens;
         } else {
             self.queue.push_back(Item::Debt(tokens));
         }
@@ -148,7 +134,7 @@ impl Bucket {
             return 0;
         }
         let has_space = self.rule.cap.map_or(i128::MAX, |cap| i128::from(cap) - self.in_flight);
-        self.tokens().min(has_space).max(0) as u64
+        self.supply.level.min(has_space).max(0) as u64
     }
 }
 
@@ -169,7 +155,7 @@ impl ParentModel {
 
     pub(crate) fn pass_nanosecond(&mut self) {
         self.now += 1;
-        self.keys.iter_mut().chain([&mut self.parent]).for_each(Bucket::pass_nanosecond);
+        self.keys.iter_mut().chain([&mut self.parent]).for_each(|bucket| bucket.mint(1));
         self.serve();
         (0..self.keys.len()).for_each(|key| self.poll_parent(key));
     }

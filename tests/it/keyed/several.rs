@@ -1,89 +1,131 @@
 //! Several quotas for each key: the levels equal 128-bit integer arithmetic, however a key is stored and for however
 //! long it is unused, and a claim takes from all quotas or from none.
 
-use super::idle_levels::{Bucket, DAY, Dice, END, HOUR, Rule, SECOND, YEAR};
 use super::manual;
 use crate::fixture::*;
+use crate::oracle::conversions::{nanoseconds, quota, unsigned};
+use crate::oracle::ops::{continuous, stepped};
+use crate::oracle::{Bucket, Int, Rule};
 use std::hash::RandomState;
 use tollgate::Which;
 
 const KEYS: u64 = 12;
+const SECOND: Int = 1_000_000_000;
+const HOUR: Int = 3_600 * SECOND;
+const DAY: Int = 24 * HOUR;
+const YEAR: Int = 365 * DAY;
+/// All histories end before the limiter's clock does, after 584 years.
+const END: Int = 400 * YEAR;
 
-/// The buckets of a key.
+fn one_of<T: Copy>(dice: &mut Rng, choices: &[T]) -> T {
+    choices[dice.usize(..choices.len())]
+}
+
+/// Rates with packed levels that can be read for decades, for hours or for two seconds, or that have none.
+fn rule(dice: &mut Rng) -> Rule {
+    let rates = [
+        (1, SECOND),
+        (10, SECOND),
+        (999, SECOND),
+        (1_000_003, SECOND),
+        (999_999_937, SECOND),
+        (1_000_003, DAY),
+        (7, 3 * SECOND),
+        (3, 2),
+        (1_000_000_000, 1),
+        (1, 30 * DAY),
+        (999_999_893, 999_999_937),
+    ];
+    let (amount, period) = one_of(dice, &rates);
+    let burst = one_of(dice, &[1, 5, 999, 1_000_003, 1 << 40]);
+    let is_stepped = amount <= burst && dice.u8(..4) == 0;
+    if is_stepped { stepped(amount, period, burst, burst) } else { continuous(amount, period, burst, burst) }
+}
+
+fn rules(dice: &mut Rng) -> Vec<Rule> {
+    (0..one_of(dice, &[1, 1, 1, 2, 2, 2, 3, 4])).map(|_| rule(dice)).collect()
+}
+
+fn quotas(rules: &[Rule]) -> Quotas {
+    rules.iter().copied().map(quota).collect()
+}
+
+/// The buckets of a key. Periods are counted from the beginning of the clock, whenever a quota came.
 #[derive(Clone, Debug)]
 struct Subject {
+    rules: Vec<Rule>,
     buckets: Vec<Bucket>,
+    now: Int,
     own: bool,
 }
 
 impl Subject {
-    fn new(rules: &[Rule], now: u64) -> Self {
-        Self { buckets: rules.iter().map(|rule| Bucket::new(*rule, now)).collect(), own: false }
+    fn new(rules: &[Rule], now: Int) -> Self {
+        let mut subject = Self { rules: Vec::new(), buckets: Vec::new(), now, own: false };
+        subject.adopt(rules);
+        subject
     }
 
-    fn come_to(&mut self, now: u64) {
-        self.buckets.iter_mut().for_each(|bucket| bucket.come_to(now));
+    fn come_to(&mut self, now: Int) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.mint(self.now, now, None));
+        self.now = now;
     }
 
-    fn tokens(&self) -> i128 {
-        self.buckets.iter().map(Bucket::tokens).min().unwrap()
+    fn tokens(&self) -> Int {
+        self.buckets.iter().map(|bucket| bucket.level).min().unwrap()
     }
 
-    fn burst(&self) -> u64 {
+    fn burst(&self) -> Int {
         self.buckets.iter().map(|bucket| bucket.rule.burst).min().unwrap()
     }
 
-    fn wait(&self, cost: u64) -> Option<u64> {
-        let waits: Option<Vec<u64>> = self.buckets.iter().map(|bucket| bucket.wait(cost)).collect();
-        waits.map(|waits| waits.into_iter().max().unwrap())
+    fn waits(&self, cost: Int) -> impl Iterator<Item = Option<Int>> {
+        self.buckets.iter().map(move |bucket| bucket.when(self.now, cost).map(|at| at - self.now))
+    }
+
+    fn wait(&self, cost: Int) -> Option<Duration> {
+        let waits: Option<Vec<Int>> = self.waits(cost).collect();
+        waits.map(|waits| nanoseconds(waits.into_iter().max().unwrap()))
     }
 
     /// The quota with the longest wait; of several, the first.
-    fn obstacle(&self, cost: u64) -> usize {
-        let waits: Vec<u64> = self.buckets.iter().map(|bucket| bucket.wait(cost).unwrap_or(u64::MAX)).collect();
+    fn obstacle(&self, cost: Int) -> usize {
+        let waits: Vec<Int> = self.waits(cost).map(|wait| wait.unwrap_or(Int::MAX)).collect();
         let longest = waits.iter().max().unwrap();
         waits.iter().position(|wait| wait == longest).unwrap()
     }
 
-    fn charge(&mut self, tokens: u64) {
-        self.buckets.iter_mut().for_each(|bucket| bucket.level -= i128::from(tokens) * bucket.rule.scale().1);
+    fn charge(&mut self, tokens: Int) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.level -= tokens);
     }
 
-    fn refund(&mut self, tokens: u64) {
-        for bucket in &mut self.buckets {
-            let space = (i128::from(bucket.rule.burst) - bucket.tokens()).max(0);
-            bucket.level += i128::from(tokens).min(space) * bucket.rule.scale().1;
-            bucket.level = bucket.rule.burn(bucket.level);
-        }
+    fn refund(&mut self, tokens: Int) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.add(tokens, bucket.rule.burst));
+        self.come_to(self.now);
     }
 
-    fn adopt(&mut self, rules: &[Rule], now: u64) {
+    fn adopt(&mut self, rules: &[Rule]) {
+        self.rules = rules.to_vec();
         self.buckets.truncate(rules.len());
         for (index, rule) in rules.iter().enumerate() {
             match self.buckets.get_mut(index) {
-                Some(bucket) => bucket.adopt(*rule),
-                None => self.buckets.push(Bucket::new(*rule, now)),
+                Some(bucket) => bucket.change(*rule, self.now, None),
+                None => self.buckets.push(Bucket::new(*rule, self.now)),
             }
+            self.buckets[index].origin = 0;
         }
+        self.come_to(self.now);
     }
 
     fn owes_nothing(&self) -> bool {
-        self.buckets.iter().all(|bucket| bucket.level >= bucket.rule.full())
+        self.buckets.iter().all(|bucket| bucket.level >= bucket.rule.burst)
     }
-}
-
-fn rules(dice: &mut Dice) -> Vec<Rule> {
-    (0..dice.one_of(&[1, 1, 1, 2, 2, 2, 3, 4])).map(|_| Rule::any(dice)).collect()
-}
-
-fn quotas(rules: &[Rule]) -> Quotas {
-    rules.iter().map(Rule::quota).collect()
 }
 
 struct World {
     keyed: KeyedLimiter<u64>,
     clock: ManualClock,
-    now: u64,
+    now: Int,
     /// The quotas of new keys, which `quota_by` reads.
     rules: Arc<Mutex<HashMap<u64, Vec<Rule>>>>,
     by_key: bool,
@@ -91,29 +133,29 @@ struct World {
 }
 
 impl World {
-    fn new(by_key: bool, dice: &mut Dice) -> Self {
+    fn new(by_key: bool, dice: &mut Rng) -> Self {
         let clock = ManualClock::new();
         let common = rules(dice);
         let rules: HashMap<u64, Vec<Rule>> =
             (0..KEYS).map(|key| (key, if by_key { rules(dice) } else { common.clone() })).collect();
         let subjects = rules.iter().map(|(key, rules)| (*key, Subject::new(rules, 0))).collect();
         let rules = Arc::new(Mutex::new(rules));
-        let mut builder = KeyedLimiter::builder().clock(clock.clone()).shards(1 + dice.below(2) as usize);
+        let mut builder = KeyedLimiter::builder().clock(clock.clone()).shards(dice.usize(1..3));
         builder = if by_key {
             let rules = rules.clone();
             builder.quota_by(move |key| quotas(&rules.lock().unwrap()[key]))
         } else {
             builder.quotas(quotas(&common))
         };
-        if dice.below(2) == 0 {
+        if dice.bool() {
             builder = builder.max_keys(KEYS);
         }
         Self { keyed: builder.build().unwrap(), clock, now: 0, rules, by_key, subjects }
     }
 
-    fn rest(&mut self, span: u64) {
+    fn rest(&mut self, span: Int) {
         let span = span.min(END - self.now);
-        self.clock.advance(Duration::from_nanos(span));
+        self.clock.advance(nanoseconds(span));
         self.now += span;
         self.subjects.values_mut().for_each(|subject| subject.come_to(self.now));
     }
@@ -128,7 +170,7 @@ impl World {
             if subject.owes_nothing() {
                 *subject = Subject::new(&rules, self.now);
             } else {
-                subject.adopt(&rules, self.now);
+                subject.adopt(&rules);
             }
         }
         self.rules.lock().unwrap().values_mut().for_each(|own| own.clone_from(&rules));
@@ -136,35 +178,34 @@ impl World {
     }
 
     /// Changes the quotas by key. The limiter is notified, or learns it only when a key is new.
-    fn renew(&mut self, dice: &mut Dice) {
+    fn renew(&mut self, dice: &mut Rng) {
         if !self.by_key {
             return self.keyed.renew_quotas();
         }
         // It must not matter whether a key was removed or not, so all keys are in debt.
         for key in 0..KEYS {
             let when = "before a renewal";
-            let cost = self.subject(key).tokens().clamp(1, 1 << 40) as u64;
+            let cost = self.subject(key).tokens().clamp(1, 1 << 40);
             self.take(key, cost, cost, when);
         }
         let renewed: HashMap<u64, Vec<Rule>> = (0..KEYS).map(|key| (key, rules(dice))).collect();
         self.rules.lock().unwrap().clone_from(&renewed);
         self.keyed.renew_quotas();
-        let now = self.now;
         for (key, subject) in self.subjects.iter_mut().filter(|(_, subject)| !subject.own) {
-            subject.adopt(&renewed[key], now);
+            subject.adopt(&renewed[key]);
         }
     }
 
     /// Takes `cost` tokens, and settles the grant for `actual`.
-    fn take(&mut self, key: u64, cost: u64, actual: u64, when: &str) {
+    fn take(&mut self, key: u64, cost: Int, actual: Int, when: &str) {
         let keyed = self.keyed.clone();
         let subject = self.subject(key);
-        let expected = subject.tokens() >= cost.into() && cost <= subject.burst();
-        match keyed.try_acquire(&key, cost) {
+        let expected = subject.tokens() >= cost && cost <= subject.burst();
+        match keyed.try_acquire(&key, unsigned(cost)) {
             Ok(mut grant) => {
                 assert!(expected, "granted {cost} of {subject:?}, {when}");
-                assert_eq!(i128::from(grant.remaining()), subject.tokens() - i128::from(cost), "{subject:?}, {when}");
-                grant.settle(&key, actual);
+                assert_eq!(Int::from(grant.remaining()), subject.tokens() - cost, "{subject:?}, {when}");
+                grant.settle(&key, unsigned(actual));
                 subject.charge(cost);
                 if actual > cost {
                     subject.charge(actual - cost);
@@ -174,12 +215,12 @@ impl World {
             }
             Err(TryAcquireError::Denied(Denied { retry_after, remaining, by, .. })) => {
                 assert!(!expected, "denied {cost} of {subject:?}, {when}");
-                let observed = (retry_after, i128::from(remaining), by);
-                let wait = subject.wait(cost).map(Duration::from_nanos);
+                let observed = (retry_after, Int::from(remaining), by);
                 let by = Bound::Quota(subject.obstacle(cost));
-                assert_eq!(observed, (wait, subject.tokens().max(0), by), "{cost} of {subject:?}, {when}");
+                let expected = (subject.wait(cost), subject.tokens().max(0), by);
+                assert_eq!(observed, expected, "{cost} of {subject:?}, {when}");
             }
-            Err(TryAcquireError::TooLarge { most, .. }) => assert_eq!(most, subject.burst(), "{when}"),
+            Err(TryAcquireError::TooLarge { most, .. }) => assert_eq!(Int::from(most), subject.burst(), "{when}"),
             Err(other) => panic!("{other:?}, {when}"),
         }
     }
@@ -188,74 +229,72 @@ impl World {
         let keyed = self.keyed.clone();
         let subject = self.subject(key);
         let tokens = subject.tokens();
-        let seen = (i128::from(keyed.available(&key)), i128::from(keyed.deficiency(&key)));
+        let seen = (Int::from(keyed.available(&key)), Int::from(keyed.deficiency(&key)));
         assert_eq!(seen, (tokens.max(0), (-tokens).max(0)), "key {key}, {subject:?}, {when}");
         // To the nanosecond, and so to the fraction of a token.
-        for cost in [1, subject.burst().min(1 << 48), (tokens + 1).clamp(1, 1 << 48) as u64] {
-            let wait = subject.wait(cost).map(Duration::from_nanos);
-            assert_eq!(keyed.estimate(&key, cost), wait, "{cost} of key {key}, {subject:?}, {when}");
+        for cost in [1, subject.burst().min(1 << 48), (tokens + 1).clamp(1, 1 << 48)] {
+            let wait = subject.wait(cost);
+            assert_eq!(keyed.estimate(&key, unsigned(cost)), wait, "{cost} of key {key}, {subject:?}, {when}");
         }
-        let rules: Vec<Rule> = subject.buckets.iter().map(|bucket| bucket.rule).collect();
-        assert_eq!(keyed.quotas(&key), quotas(&rules), "key {key}, {when}");
+        assert_eq!(keyed.quotas(&key), quotas(&subject.rules), "key {key}, {when}");
         // Each quota by itself, not only the one with the least tokens.
         let snapshots = keyed.quota_snapshots(&key);
-        let seen: Vec<_> = snapshots.iter().map(|quota| (i128::from(quota.level), quota.more_in)).collect();
+        let seen: Vec<_> = snapshots.iter().map(|quota| (Int::from(quota.level), quota.more_in)).collect();
         let expected = subject.buckets.iter().map(|bucket| {
-            let next = (bucket.tokens().max(0) + 1) as u64;
-            (bucket.tokens(), bucket.wait(next).map(Duration::from_nanos))
+            let next = bucket.when(subject.now, bucket.level.max(0) + 1);
+            (bucket.level, next.map(|at| nanoseconds(at - subject.now)))
         });
         assert_eq!(seen, expected.collect::<Vec<_>>(), "key {key}, {when}");
     }
 
-    fn act(&mut self, dice: &mut Dice, when: &str) {
-        let key = dice.below(KEYS);
+    fn act(&mut self, dice: &mut Rng, when: &str) {
+        let key = dice.u64(..KEYS);
         let (burst, tokens) = (self.subject(key).burst(), self.subject(key).tokens());
-        match dice.below(18) {
+        match dice.u8(..18) {
             // Whole bursts show a bucket that is read wrongly.
             0..3 => self.take(key, burst, burst, when),
             3..6 => {
-                let cost = tokens.max(1) as u64;
+                let cost = tokens.max(1);
                 self.take(key, cost, cost, when);
             }
             6 => {
-                let cost = 1 + dice.below(burst);
-                self.take(key, cost, dice.below(cost + 1), when);
+                let cost = dice.i128(1..=burst);
+                self.take(key, cost, dice.i128(0..=cost), when);
             }
             7 => {
-                let most = dice.one_of(&[1 << 4, 1 << 20, 1 << 47]);
-                let more = 1 + dice.below(most);
-                self.take(key, 1, 1 + more, when);
+                let most = one_of(dice, &[1 << 4, 1 << 20, 1 << 47]);
+                self.take(key, 1, 1 + dice.i128(1..=most), when);
             }
             8 => {
                 // The key gets a live entry, and becomes packed levels again. No claim can be larger.
-                let cost = (tokens + 1).clamp(1, 1 << 48) as u64;
+                let cost = unsigned((tokens + 1).clamp(1, 1 << 48));
                 assert_pending!(task::spawn(self.keyed.consume(&key, cost)).poll());
             }
             9..13 => {
-                let scale = dice.one_of(&[2, 1_000, SECOND, 4 * SECOND, 10 * HOUR, 200 * DAY, YEAR, 20 * YEAR]);
-                self.rest(1 + dice.below(scale));
+                let scale = one_of(dice, &[2, 1_000, SECOND, 4 * SECOND, 10 * HOUR, 200 * DAY, YEAR, 20 * YEAR]);
+                self.rest(dice.i128(1..=scale));
             }
-            13 if dice.below(3) == 0 => {
+            13 if dice.u8(..3) == 0 => {
                 // Several changes in a row without a call in between: each applies from its own instant on.
-                for _ in 0..dice.one_of(&[1, 1, 2, 5, 40]) {
+                for _ in 0..one_of(dice, &[1, 1, 2, 5, 40]) {
                     self.set_quota(rules(dice));
-                    let scale = dice.one_of(&[1, 1_000, SECOND, DAY]);
-                    self.rest(dice.below(scale));
+                    let scale = one_of(dice, &[1, 1_000, SECOND, DAY]);
+                    self.rest(dice.i128(0..scale));
                 }
             }
-            14 if dice.below(3) == 0 => {
-                let (rules, now) = (rules(dice), self.now);
+            14 if dice.u8(..3) == 0 => {
+                let rules = rules(dice);
                 self.keyed.set_quota_for(&key, quotas(&rules)).unwrap();
-                self.subject(key).adopt(&rules, now);
+                self.subject(key).adopt(&rules);
                 self.subject(key).own = true;
             }
             15 if self.subject(key).own => {
                 self.keyed.reset_quota_for(&key);
-                let (rules, now) = (self.rules.lock().unwrap()[&key].clone(), self.now);
-                self.subject(key).adopt(&rules, now);
+                let rules = self.rules.lock().unwrap()[&key].clone();
+                self.subject(key).adopt(&rules);
                 self.subject(key).own = false;
             }
-            16 if dice.below(4) == 0 => self.renew(dice),
+            16 if dice.u8(..4) == 0 => self.renew(dice),
             _ => self.look(key, when),
         }
     }
@@ -263,7 +302,7 @@ impl World {
 
 fn histories(by_key: bool) {
     for seed in 0..2_500 {
-        let mut dice = Dice(seed);
+        let mut dice = Rng::with_seed(seed);
         let mut world = World::new(by_key, &mut dice);
         for step in 0..60 {
             world.act(&mut dice, &format!("by key: {by_key}, seed {seed}, step {step}"));
@@ -282,6 +321,21 @@ fn levels_of_several_quotas_by_key_are_exact_after_any_idle_time() {
     histories(true);
 }
 
+/// A key with its own rate is the fifth in its table. A free slot for it is looked for among the others first.
+#[test]
+fn a_key_inserted_into_a_full_table_is_read_correctly_after_hours() {
+    for (rate, rest) in [(1_000_003, 3 * HOUR), (999, 120 * DAY)] {
+        let clock = ManualClock::new();
+        let by = move |key: &u64| Quota::per_second(if *key == 4 { rate } else { 1 });
+        let keyed = KeyedLimiter::builder().quota_by(by).clock(clock.clone()).shards(1).build().unwrap();
+        (0..4).for_each(|key| drop(keyed.try_acquire(&key, 1).unwrap()));
+        drop(keyed.try_acquire(&4, rate).unwrap());
+        clock.advance(nanoseconds(rest));
+        assert_eq!((keyed.available(&4), keyed.estimate(&4, rate)), (rate, Some(Duration::ZERO)));
+        assert!(keyed.try_acquire(&4, rate).is_ok());
+    }
+}
+
 /// The level of the first quota is full for longer than packed levels can be read, while the second is still in debt.
 #[test]
 fn a_quota_that_is_full_for_years_is_read_correctly_while_the_other_is_in_debt() {
@@ -294,7 +348,7 @@ fn a_quota_that_is_full_for_years_is_read_correctly_while_the_other_is_in_debt()
         clock.advance(Duration::from_secs(1));
     }
     for _ in 0..300 {
-        clock.advance(Duration::from_nanos(12 * HOUR + 1));
+        clock.advance(nanoseconds(12 * HOUR + 1));
         assert_eq!(keyed.available(&1), 5);
         // Calls on another key sweep the shard.
         drop(keyed.try_acquire(&2, 1));
