@@ -65,6 +65,9 @@ fn the_top_ten_of_a_zipf_stream_of_a_million_keys_are_found() {
         let top = keyed.top(10);
         assert_eq!((top.refused.len(), top.granted.len()), (10, 10));
         assert!(recall(&refused, &top.refused) >= 0.95, "{shards:?}");
+        for TopKey { key, count, error, .. } in top.refused {
+            assert!((count - error..=count).contains(&refused[&key]), "{key}, {shards:?}");
+        }
     }
 }
 
