@@ -1,11 +1,7 @@
 //! Examples: when a period begins, while the wall clock runs, is set, or stands still.
 
-use std::time::{Duration, SystemTime};
-use tokio_test::task::spawn;
-use tollgate::{Builder, Clock, ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
-
-const HOUR: Duration = Duration::from_secs(3_600);
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::fixture::*;
+use std::time::SystemTime;
 
 pub(super) fn at(text: &str) -> SystemTime {
     SystemTime::from(text.parse::<jiff::Timestamp>().expect("an instant"))
@@ -43,8 +39,7 @@ fn a_claim_waits_for_midnight_and_is_refused_if_that_is_too_late() {
     drop(limiter.try_acquire(10).unwrap());
     let late = spawn(limiter.consume(1).within(2 * HOUR - Duration::from_nanos(1))).poll();
     assert!(matches!(late, std::task::Poll::Ready(Err(ConsumeError::TooLate { .. }))));
-    let mut waiting = spawn(limiter.consume(4).within(2 * HOUR));
-    assert!(waiting.poll().is_pending());
+    let mut waiting = pending(limiter.consume(4).within(2 * HOUR));
     clock.advance(2 * HOUR);
     limiter.tick();
     assert!(waiting.poll().is_ready());

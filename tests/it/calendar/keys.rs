@@ -1,11 +1,7 @@
 //! Calendar quotas of keys.
 
 use super::clocks::at;
-use std::time::Duration;
-use tokio_test::task::spawn;
-use tollgate::{Clock, KeyedLimiter, ManualClock, Quota, Quotas};
-
-const HOUR: Duration = Duration::from_secs(3_600);
+use crate::fixture::*;
 
 fn day() -> Quota {
     Quota::per_calendar_day(10).in_time_zone("America/Los_Angeles").expect("known")
@@ -32,8 +28,7 @@ fn keys_begin_their_periods_together_and_refunds_count_in_their_own() {
         old.settle(&1, 5);
         assert_eq!([1, 2, 3].map(|key| keyed.available(&key)), [5, 1, 0]);
         assert_eq!(keyed.estimate(&3, 1), Some(2 * HOUR));
-        let mut waiting = spawn(keyed.consume(&3, 4));
-        assert!(waiting.poll().is_pending());
+        let mut waiting = pending(keyed.consume(&3, 4));
         clock.advance(2 * HOUR);
         keyed.tick();
         assert!(waiting.poll().is_ready());

@@ -4,14 +4,11 @@
 //! A minute or more passes before each step, so the limiter reads the wall clock at each.
 
 use super::clocks::at;
-use fastrand::Rng;
+use crate::fixture::*;
 use jiff::civil::{Date, date};
 use jiff::{Timestamp, tz::TimeZone};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::task::Poll;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio_test::task::{Spawn, spawn};
-use tollgate::{Clock, Consume, Grant, KeyedConsume, KeyedGrant, KeyedLimiter, Limiter, ManualClock, Quota};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tollgate::{KeyedConsume, KeyedGrant};
 
 const ZONES: [&str; 5] =
     ["America/Los_Angeles", "Europe/Berlin", "Africa/Cairo", "America/Havana", "Australia/Lord_Howe"];

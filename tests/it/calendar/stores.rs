@@ -1,17 +1,7 @@
 //! Calendar quotas over a store: its clock counts the periods, for all nodes.
 
-use fastrand::Rng;
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{
-    LeaseGrant, LeaseRequest, MemoryStore, Outage, QuotaTerms, Store, StoreCounters, StoreError,
-};
-use tollgate::{ConfigError, ConsumeError, Grant, Limiter, Quota, Share};
+use crate::fixture::*;
+use tollgate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms, Store, StoreCounters, StoreError};
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;

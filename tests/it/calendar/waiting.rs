@@ -1,13 +1,9 @@
 //! Callers that wait for a period, under paused time; and restarts.
 
 use super::clocks::at;
-use std::sync::Mutex;
-use std::time::{Duration, SystemTime};
-use tokio::time::{Instant, sleep};
+use crate::fixture::*;
+use std::time::SystemTime;
 use tollgate::clock::TokioClock;
-use tollgate::{Clock, Limiter, Quota};
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 /// tokio's clock, with a wall clock that can be set.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Cancellation at every stage: no queue loses tokens, and the claims behind move up.
 
-use super::{costs, done, empty, full, holding, limiter, pass, spent};
+use super::{costs, done, empty, full, holding, limiter, on_a_clock, pass, spent};
 use crate::fixture::*;
 
 fn closed(limiter: usize) -> JoinError {
@@ -13,8 +13,7 @@ fn waiting(limiter: &Limiter) -> u64 {
 
 #[test]
 fn a_claim_dropped_before_its_first_poll_has_no_effect() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), full(&clock, 5));
+    let (_clock, [a, b]) = on_a_clock([full(5), full(5)]);
     drop(spawn(join([(&a, 5), (&b, 5)])));
     assert_eq!((a.available(), b.available()), (5, 5));
     assert_eq!((a.snapshot().tail, b.snapshot().tail), (0, 0));
@@ -22,8 +21,7 @@ fn a_claim_dropped_before_its_first_poll_has_no_effect() {
 
 #[test]
 fn a_giant_that_saved_above_the_burst_and_leaves_burns_what_is_above_it() {
-    let clock = ManualClock::new();
-    let (a, b) = (holding(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
+    let (clock, [a, b]) = on_a_clock([holding(5), Quota::manual(1).initial(0).into()]);
     let claim = pending(join([(&a, 20), (&b, 1)]));
     pass(15, &clock, &[&a, &b]);
     assert_eq!(a.snapshot().quotas[0].level, 20);
@@ -35,7 +33,7 @@ fn a_giant_that_saved_above_the_burst_and_leaves_burns_what_is_above_it() {
 fn a_closed_limiter_is_named_and_the_other_queue_moves_on() {
     for one_that_closes in [0, 1] {
         let clock = ManualClock::new();
-        let limiters = [full(&clock, 5), full(&clock, 5)];
+        let limiters = [limiter(&clock, full(5)), limiter(&clock, full(5))];
         let _taken = limiters.each_ref().map(|limiter| limiter.try_acquire(5).unwrap());
         let open = &limiters[1 - one_that_closes];
         let mut claim = pending(join([(&limiters[0], 5), (&limiters[1], 5)]));
@@ -50,8 +48,7 @@ fn a_closed_limiter_is_named_and_the_other_queue_moves_on() {
 
 #[test]
 fn a_limiter_closed_before_the_first_poll_is_named() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), full(&clock, 5));
+    let (_clock, [a, b]) = on_a_clock([full(5), full(5)]);
     b.close();
     assert_eq!(done(&mut spawn(join([(&a, 1), (&b, 1)]))).unwrap_err(), closed(1));
     assert_eq!(done(&mut spawn(join([(&b, 0), (&a, 1)]))).unwrap_err(), closed(0));
@@ -60,8 +57,7 @@ fn a_limiter_closed_before_the_first_poll_is_named() {
 
 #[test]
 fn a_claim_refused_in_the_middle_of_the_other_queue_is_skipped_there() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), empty(&clock, 5));
+    let (clock, [a, b]) = on_a_clock([empty(5), empty(5)]);
     let in_front = pending(a.consume(2));
     let _stalled = pending(join([(&a, 2), (&b, 2)]));
     let behind = pending(a.consume(1));
@@ -74,8 +70,7 @@ fn a_claim_refused_in_the_middle_of_the_other_queue_is_skipped_there() {
 
 #[test]
 fn a_claim_over_other_limiters_takes_the_place_of_one_that_leaves() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), full(&clock, 5));
+    let (clock, [a, b]) = on_a_clock([empty(5), full(5)]);
     let giant = pending(join([(&a, 1_000), (&b, 1)]));
     let behind = pending(join([(&a, 1)]));
     pass(5, &clock, &[&a, &b]);
@@ -85,8 +80,7 @@ fn a_claim_over_other_limiters_takes_the_place_of_one_that_leaves() {
 
 #[test]
 fn a_leaked_claim_keeps_its_place_and_nothing_else() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), empty(&clock, 5));
+    let (clock, [a, b]) = on_a_clock([empty(5), empty(5)]);
     let leaked = pending(join([(&a, 1), (&b, 1)]));
     std::mem::forget(leaked);
     let mut behind = pending(join([(&a, 1), (&b, 1)]));
@@ -96,8 +90,7 @@ fn a_leaked_claim_keeps_its_place_and_nothing_else() {
 
 #[test]
 fn a_leaked_claim_over_a_limiter_that_is_gone_takes_nothing_of_the_others() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), full(&clock, 5));
+    let (clock, [a, b]) = on_a_clock([empty(5), full(5)]);
     std::mem::forget(pending(join([(&a, 1), (&b, 5)])));
     drop(a);
     let mut behind = pending(b.consume(6));

@@ -1,6 +1,6 @@
 //! One limiter is paused, or gets another quota or cap, while a joint claim is ready in it.
 
-use super::{MS, costs, empty, full, holding, limiter, pass, tick};
+use super::{MS, costs, empty, full, holding, limiter, on_a_clock, pass, tick};
 use crate::fixture::*;
 
 /// A claim that is ready in the first limiter and lacks one token of the second, which only a manual replenish brings.
@@ -15,12 +15,9 @@ fn by_hand(clock: &ManualClock) -> Limiter {
 /// The larger claim comes to the front earlier, to save its tokens, and goes aside again for the older one.
 #[test]
 fn at_the_end_of_a_pause_an_older_claim_passes_the_one_that_is_held() {
-    let clock = ManualClock::new();
-    let a = full(&clock, 5);
+    let (clock, [a]) = on_a_clock([full(5)]);
     a.pause_for(8 * MS);
-    let [mut older, mut younger] = [1, 5].map(|cost| spawn(join([(&a, cost)])));
-    assert_pending!(older.poll());
-    assert_pending!(younger.poll());
+    let [older, younger] = [1, 5].map(|cost| pending(join([(&a, cost)])));
     pass(4, &clock, &[&a]);
     a.resume();
     assert!(older.is_woken() && !younger.is_woken());
@@ -33,7 +30,7 @@ fn at_the_end_of_a_pause_an_older_claim_passes_the_one_that_is_held() {
 fn at_the_end_of_a_pause_no_later_claim_passes_a_joint_one() {
     let clock = ManualClock::new();
     for others in 0..2 {
-        let (a, b) = (full(&clock, 10), full(&clock, 10));
+        let (a, b) = (limiter(&clock, full(10)), limiter(&clock, full(10)));
         a.pause_for(100 * MS);
         let joint = pending(join([(&a, 10), (&b, others)]));
         let plain = pending(a.consume(5));
@@ -49,12 +46,9 @@ fn at_the_end_of_a_pause_no_later_claim_passes_a_joint_one() {
 /// one at 18 ms.
 #[test]
 fn at_the_end_of_a_pause_that_is_served_late_an_older_claim_passes_the_one_that_is_held() {
-    let clock = ManualClock::new();
-    let a = full(&clock, 5);
+    let (clock, [a]) = on_a_clock([full(5)]);
     a.pause_for(20 * MS);
-    let [mut older, mut younger] = [2, 11].map(|cost| spawn(join([(&a, cost)])));
-    assert_pending!(older.poll());
-    assert_pending!(younger.poll());
+    let [older, younger] = [2, 11].map(|cost| pending(join([(&a, cost)])));
     tick_after(&clock, &a, 20 * MS);
     assert!(older.is_woken() && !younger.is_woken());
 }
@@ -70,8 +64,7 @@ fn what_pays_a_debt_serves_the_joint_claim_that_waits_aside_first() {
         (|a, _| a.set_quota(0, Quota::new(12, MS).burst(3)).unwrap(), 1),
     ];
     for (pay, later) in ways {
-        let clock = ManualClock::new();
-        let a = full(&clock, 3);
+        let (clock, [a]) = on_a_clock([full(3)]);
         let mut earlier = a.try_acquire(2).unwrap();
         earlier.settle(12);
         let joint = pending(join([(&a, 3)]));
@@ -95,8 +88,7 @@ fn tokens_that_come_in_between_two_steps_go_to_the_joint_claim_that_waits_aside(
         },
     ];
     for add in add {
-        let clock = ManualClock::new();
-        let a = limiter(&clock, Quota::new(5, 10 * MS).burst(5).stepped());
+        let (_clock, [a]) = on_a_clock([Quota::new(5, 10 * MS).burst(5).stepped().into()]);
         let earlier = a.try_acquire(3).unwrap();
         let joint = pending(join([(&a, 5)]));
         add(&a, earlier);
@@ -108,7 +100,7 @@ fn tokens_that_come_in_between_two_steps_go_to_the_joint_claim_that_waits_aside(
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {
         let clock = ManualClock::new();
-        let limiters = [full(&clock, 90), full(&clock, 90)];
+        let limiters = [limiter(&clock, full(90)), limiter(&clock, full(90))];
         let [a, b] = &limiters;
         limiters[paused].pause_for(600 * Duration::from_secs(1));
         let mut claims: Vec<_> = (0..80).map(|_| pending(join([(a, 1), (b, 1)]))).collect();
@@ -123,7 +115,7 @@ fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
 #[test]
 fn a_smaller_burst_keeps_the_savings_of_the_front_and_a_smaller_rate_retimes_it() {
     let clock = ManualClock::new();
-    let (a, b) = (holding(&clock, 5), by_hand(&clock));
+    let (a, b) = (limiter(&clock, holding(5)), by_hand(&clock));
     let mut claim = half_ready(&a, 5, &b);
     a.set_quota(0, Quota::per_second(500).burst(2)).unwrap();
     assert_eq!(a.snapshot().quotas[0].level, 5);
@@ -143,8 +135,7 @@ fn a_smaller_burst_keeps_the_savings_of_the_front_and_a_smaller_rate_retimes_it(
 
 #[test]
 fn a_higher_rate_in_the_slower_queue_brings_the_grant_forward() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), limiter(&clock, Quota::per_hour(5).initial(0)));
+    let (clock, [a, b]) = on_a_clock([full(5), Quota::per_hour(5).initial(0).into()]);
     let claim = pending(join([(&b, 5), (&a, 5)]));
     b.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
     pass(5, &clock, &[&a, &b]);
@@ -154,7 +145,7 @@ fn a_higher_rate_in_the_slower_queue_brings_the_grant_forward() {
 #[test]
 fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     let clock = ManualClock::new();
-    let (a, b) = (holding(&clock, 5), by_hand(&clock));
+    let (a, b) = (limiter(&clock, holding(5)), by_hand(&clock));
     let mut earlier = a.try_acquire(2).unwrap();
     let mut claim = half_ready(&a, 3, &b);
     let behind = pending(a.consume(1));
@@ -170,8 +161,7 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
 /// The debt comes into the window at 10, and leaves it at 20. The claims were there before it was charged.
 #[test]
 fn a_debt_that_leaves_the_window_lends_nothing_to_a_held_claim() {
-    let clock = ManualClock::new();
-    let a = limiter(&clock, Quota::new(1, 10 * MS).sliding());
+    let (clock, [a]) = on_a_clock([Quota::new(1, 10 * MS).sliding().into()]);
     let mut earlier = a.try_acquire(1).unwrap();
     let unseen = pending(a.consume(1));
     let joint = [(); 2].map(|()| pending(join([(&a, 1)])));
@@ -187,8 +177,7 @@ fn a_debt_that_leaves_the_window_lends_nothing_to_a_held_claim() {
 /// The debt is charged before the claim is held, which then is lent what is missing.
 #[test]
 fn a_quota_becomes_sliding_while_it_lends_to_a_held_claim() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), limiter(&clock, Quota::new(1, 100 * MS).initial(0)));
+    let (clock, [a, b]) = on_a_clock([full(5), Quota::new(1, 100 * MS).initial(0).into()]);
     let mut earlier = a.try_acquire(5).unwrap();
     let claim = pending(join([(&a, 3), (&b, 1)]));
     pass(10, &clock, &[&a, &b]);
@@ -205,8 +194,7 @@ fn a_quota_becomes_sliding_while_it_lends_to_a_held_claim() {
 #[test]
 fn joint_claims_take_nothing_of_what_a_claim_behind_them_has_saved_above_the_burst() {
     for b_pauses_for in [12, 5] {
-        let clock = ManualClock::new();
-        let (a, b) = (empty(&clock, 1), full(&clock, 3));
+        let (clock, [a, b]) = on_a_clock([empty(1), full(3)]);
         b.pause_for(b_pauses_for * MS);
         let joint = [(); 3].map(|()| pending(join([(&a, 1), (&b, 1)])));
         let behind = pending(a.consume(5));
@@ -225,7 +213,7 @@ fn joint_claims_take_nothing_of_what_a_claim_behind_them_has_saved_above_the_bur
 #[test]
 fn a_refund_brings_forward_a_claim_over_two_clocks() {
     let (clock, other) = (ManualClock::new(), ManualClock::new());
-    let (a, b) = (full(&clock, 10), full(&other, 10));
+    let (a, b) = (limiter(&clock, full(10)), limiter(&other, full(10)));
     let mut earlier = a.try_acquire(10).unwrap();
     let claim = pending(join([(&a, 10), (&b, 1)]));
     pass(1, &clock, &[&a, &b]);
@@ -236,7 +224,7 @@ fn a_refund_brings_forward_a_claim_over_two_clocks() {
 #[test]
 fn a_clock_that_steps_back_takes_no_readiness_away() {
     let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), by_hand(&clock));
+    let (a, b) = (limiter(&clock, empty(5)), by_hand(&clock));
     let mut claim = half_ready(&a, 3, &b);
     pass(3, &clock, &[&a, &b]);
     clock.step_back(2 * MS);
@@ -248,8 +236,7 @@ fn a_clock_that_steps_back_takes_no_readiness_away() {
 
 #[test]
 fn a_joint_claim_at_a_stepped_quota_passes_at_the_step() {
-    let clock = ManualClock::new();
-    let (a, b) = (limiter(&clock, Quota::new(4, 10 * MS).stepped().initial(0)), full(&clock, 5));
+    let (clock, [a, b]) = on_a_clock([Quota::new(4, 10 * MS).stepped().initial(0).into(), full(5)]);
     let mut claim = pending(join([(&a, 3), (&b, 3)]));
     pass(9, &clock, &[&b, &a]);
     assert!(!claim.is_woken());
@@ -260,8 +247,7 @@ fn a_joint_claim_at_a_stepped_quota_passes_at_the_step() {
 
 #[test]
 fn a_clock_that_stepped_back_between_two_queues_grants_at_most_the_burst() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 1), holding(&clock, 5));
+    let (clock, [a, b]) = on_a_clock([empty(1), holding(5)]);
     clock.advance(10_000 * MS);
     assert!(a.try_acquire(1).is_ok()); // a has seen this hour, b has not
     clock.step_back(10_000 * MS);
@@ -274,8 +260,7 @@ fn a_clock_that_stepped_back_between_two_queues_grants_at_most_the_burst() {
 
 #[test]
 fn a_clock_that_stepped_back_before_one_limiter_was_built_grants_at_most_the_burst() {
-    let clock = ManualClock::new();
-    let b = holding(&clock, 5);
+    let (clock, [b]) = on_a_clock([holding(5)]);
     clock.advance(10_000 * MS);
     let a = limiter(&clock, Quota::manual(1).initial(0));
     clock.step_back(10_000 * MS);
@@ -295,8 +280,7 @@ fn events_in_a_ready_queue_do_not_delay_the_grant() {
     let settle = |_: &Limiter, grant: &mut Grant<'_>| grant.settle(1);
     let replenish = |a: &Limiter, _: &mut Grant<'_>| a.replenish(1);
     for happens in [nothing, look, settle, replenish] as [fn(&Limiter, &mut Grant<'_>); 4] {
-        let clock = ManualClock::new();
-        let (a, b) = (full(&clock, 100), empty(&clock, 1));
+        let (clock, [a, b]) = on_a_clock([full(100), empty(1)]);
         let mut earlier = a.try_acquire(2).unwrap();
         let joint = pending(join([(&a, 1), (&b, 1)]));
         let behind = pending(b.consume(1));

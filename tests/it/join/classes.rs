@@ -1,7 +1,7 @@
 //! Joint claims with classes of limiters: examples with instants computed by hand, in milliseconds.
 
 use super::timeline::{Setup, Timeline, any, any_class, class, divided, divided_by, setup, slow};
-use super::{MS, limiter, tick};
+use super::{MS, limiter, on_a_clock, tick};
 use crate::fixture::*;
 
 /// The turn of the joint claim comes at once: nothing else waits. It stands aside until 50, in time for its own 5 tokens.
@@ -241,8 +241,7 @@ fn queues_on_different_clocks_hold_nothing_before_the_last_turn() {
 
 #[test]
 fn a_ceiling_is_charged_at_the_turn() {
-    let clock = ManualClock::new();
-    let fast = limiter(&clock, Quota::per_second(1_000).burst(100));
+    let (clock, [fast]) = on_a_clock([Quota::per_second(1_000).burst(100).into()]);
     let tokens = divided(&clock);
     let ceiling = Share::weight(1).ceiling(Quota::per_second(20).burst(2).initial(0));
     let (a, b) = (tokens.class("a", ceiling).unwrap(), class(&tokens, "b", 1));
@@ -260,8 +259,7 @@ fn a_ceiling_is_charged_at_the_turn() {
 /// The in-flight cap of a limiter with classes holds all classes back, as for any claim in service.
 #[test]
 fn the_cap_of_a_limiter_with_classes_holds_the_joint_claim() {
-    let clock = ManualClock::new();
-    let plain = limiter(&clock, Quota::per_second(1_000).burst(100));
+    let (clock, [plain]) = on_a_clock([Quota::per_second(1_000).burst(100).into()]);
     let builder = Limiter::builder().quota(Quota::per_second(100).burst(10)).max_in_flight(6).classes();
     let tokens = builder.clock(clock.clone()).build().unwrap();
     let a = class(&tokens, "a", 1);
@@ -282,8 +280,7 @@ fn the_cap_of_a_limiter_with_classes_holds_the_joint_claim() {
 /// What was set aside for a claim above the burst is in flight from the grant on, and not before.
 #[test]
 fn a_joint_claim_above_the_burst_is_in_flight_once_it_is_granted() {
-    let clock = ManualClock::new();
-    let requests = limiter(&clock, Quota::per_second(1).burst(1).initial(0));
+    let (clock, [requests]) = on_a_clock([Quota::per_second(1).burst(1).initial(0).into()]);
     let builder = Limiter::builder().quota(Quota::per_second(100).burst(10).initial(0)).max_in_flight(30).classes();
     let tokens = builder.clock(clock.clone()).build().unwrap();
     let (requests_any, a_any) = (any(&requests), any_class(&class(&tokens, "a", 1)));
@@ -330,8 +327,7 @@ fn refusals_of_joint_claims_with_classes() {
 
 #[test]
 fn tokens_that_are_there_are_granted_at_once() {
-    let clock = ManualClock::new();
-    let requests = limiter(&clock, Quota::per_second(10).burst(1));
+    let (clock, [requests]) = on_a_clock([Quota::per_second(10).burst(1).into()]);
     let tokens = divided_by(&clock, Quota::per_second(100).burst(10));
     let capped = tokens.class("capped", Share::weight(1).ceiling(Quota::per_second(10).burst(4))).unwrap();
     let (requests_any, capped_any) = (any(&requests), any_class(&capped));

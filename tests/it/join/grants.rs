@@ -1,19 +1,19 @@
 //! When joint claims are granted, and what they take.
 
-use super::{MS, costs, done, empty, full, limiter, pass, spent, tick};
+use super::{MS, costs, done, empty, full, limiter, on_a_clock, pass, spent, tick};
 use crate::fixture::*;
 
 #[test]
 fn three_queues_and_thirty_two_grant_together() {
     let clock = ManualClock::new();
-    let [a, b, c] = [1, 2, 3].map(|_| empty(&clock, 10));
+    let [a, b, c] = [1, 2, 3].map(|_| limiter(&clock, empty(10)));
     let mut claim = pending(join([(&a, 3), (&b, 1), (&c, 2)]));
     pass(2, &clock, &[&a, &b, &c]);
     assert_eq!(spent(&a) + spent(&b) + spent(&c), 0);
     pass(1, &clock, &[&c, &b, &a]);
     assert_eq!(costs(&mut claim), [3, 1, 2]);
 
-    let limiters: [Limiter; 32] = std::array::from_fn(|_| empty(&clock, 40));
+    let limiters: [Limiter; 32] = std::array::from_fn(|_| limiter(&clock, empty(40)));
     let mut claim = pending(join(std::array::from_fn::<_, 32, _>(|index| (&limiters[index], index as u64 + 1))));
     let all: Vec<&Limiter> = limiters.iter().collect();
     pass(31, &clock, &all);
@@ -30,8 +30,7 @@ fn a_joint_claim_in_no_limiter_is_granted() {
 
 #[test]
 fn a_member_of_cost_zero_changes_nothing_and_never_waits() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
+    let (clock, [a, b]) = on_a_clock([empty(5), Quota::manual(1).initial(0).into()]);
     let _in_front = pending(b.consume(1));
     let mut claim = pending(join([(&b, 0), (&a, 2)]));
     assert_eq!(b.snapshot().waiting_tasks, 1);
@@ -48,8 +47,7 @@ fn a_member_of_cost_zero_changes_nothing_and_never_waits() {
 
 #[test]
 fn each_grant_is_settled_on_its_own() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 10), full(&clock, 10));
+    let (_clock, [a, b]) = on_a_clock([full(10), full(10)]);
     let [mut of_a, mut of_b] = done(&mut spawn(join([(&a, 6), (&b, 6)]))).unwrap();
     of_a.settle(2);
     of_b.settle(9);
@@ -94,8 +92,7 @@ fn rovers_wrap_under_a_joint_claim() {
 /// However late the timer is, the claims that fell due meanwhile are served, as with `consume`.
 #[test]
 fn a_late_tick_costs_joint_claims_no_more_than_plain_ones() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 1), full(&clock, 1_000));
+    let (clock, [a, b]) = on_a_clock([empty(1), full(1_000)]);
     let plain: Vec<_> = (0..10).map(|_| pending(a.consume(1))).collect();
     clock.advance(10 * MS);
     tick(&[&a]);

@@ -1,6 +1,6 @@
 //! Large numbers: long chains of joint claims, and threads that race.
 
-use super::{MS, empty, limiter, spent, tick};
+use super::{MS, empty, limiter, on_a_clock, spent, tick};
 use crate::fixture::*;
 
 const CLAIMS: usize = if cfg!(miri) { 40 } else { 10_000 };
@@ -14,8 +14,7 @@ const fn many(count: usize) -> usize {
 
 #[test]
 fn ten_thousand_joint_claims_due_at_once_are_served_by_one_tick() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, CLAIMS as u64), limiter(&clock, Quota::manual(CLAIMS as u64).initial(0)));
+    let (clock, [a, b]) = on_a_clock([empty(CLAIMS as u64), Quota::manual(CLAIMS as u64).initial(0).into()]);
     let waiters: Vec<_> = (0..CLAIMS).map(|_| pending(join([(&a, 1), (&b, 1)]))).collect();
     clock.advance(CLAIMS as u32 * MS);
     tick(&[&a, &b]);
@@ -37,8 +36,7 @@ fn ten_thousand_claims_in_a_circle_of_queues_are_served_by_one_tick_of_each() {
 
 #[test]
 fn closing_removes_ten_thousand_claims_from_the_other_queue_too() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 1), empty(&clock, 1));
+    let (_clock, [a, b]) = on_a_clock([empty(1), empty(1)]);
     let waiters: Vec<_> = (0..CLAIMS).map(|_| pending(join([(&a, 1), (&b, 1)]))).collect();
     on_a_small_stack(|| a.close());
     assert!(waiters.iter().all(|claim| claim.is_woken()));

@@ -26,25 +26,32 @@ use crate::fixture::*;
 const MS: Duration = Duration::from_millis(1);
 
 /// A limiter with a manual clock.
-fn limiter(clock: &ManualClock, quota: Quota) -> Limiter {
-    Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
+fn limiter(clock: &ManualClock, quotas: impl Into<Quotas>) -> Limiter {
+    let builder = quotas.into().iter().fold(Limiter::builder(), Builder::quota);
+    builder.clock(clock.clone()).build().unwrap()
+}
+
+/// Limiters on one clock.
+fn on_a_clock<const N: usize>(quotas: [Quotas; N]) -> (ManualClock, [Limiter; N]) {
+    let clock = ManualClock::new();
+    let limiters = quotas.map(|quotas| limiter(&clock, quotas));
+    (clock, limiters)
 }
 
 /// One token each millisecond, `burst` at once, empty at first.
-fn empty(clock: &ManualClock, burst: u64) -> Limiter {
-    limiter(clock, Quota::per_second(1_000).burst(burst).initial(0))
+fn empty(burst: u64) -> Quotas {
+    Quota::per_second(1_000).burst(burst).initial(0).into()
 }
 
 /// One token each millisecond, `burst` at once, full at first.
-fn full(clock: &ManualClock, burst: u64) -> Limiter {
-    limiter(clock, Quota::per_second(1_000).burst(burst))
+fn full(burst: u64) -> Quotas {
+    Quota::per_second(1_000).burst(burst).into()
 }
 
 /// One token each millisecond, `burst` at once, full at first, and a manual quota with enough tokens. No clock can tell
 /// how long a manual quota takes to mint a token, so a joint claim that comes to the front is not set aside.
-fn holding(clock: &ManualClock, burst: u64) -> Limiter {
-    let quota = Quota::per_second(1_000).burst(burst);
-    Limiter::builder().quota(quota).quota(Quota::manual(1_000_000)).clock(clock.clone()).build().unwrap()
+fn holding(burst: u64) -> Quotas {
+    [Quota::per_second(1_000).burst(burst), Quota::manual(1_000_000)].into()
 }
 
 fn tick(limiters: &[&Limiter]) {

@@ -1,6 +1,6 @@
 //! Claims that pass a joint claim because its other limiter has no tokens for it yet: neither costs the other anything.
 
-use super::{MS, empty, full, holding, limiter, pass, spent, tick};
+use super::{MS, empty, full, holding, limiter, on_a_clock, pass, spent, tick};
 use crate::fixture::*;
 
 const SECOND: u32 = 1_000;
@@ -77,8 +77,7 @@ fn a_slow_limiter_takes_nothing_from_claims_that_do_not_need_it() {
 /// Joint claims of the same limiters that wait behind the first delay no claim, and no grant examines them.
 #[test]
 fn many_joint_claims_that_wait_cost_the_others_nothing() {
-    let clock = ManualClock::new();
-    let (fast, slow) = (full(&clock, 1_000), limiter(&clock, Quota::manual(1).initial(0)));
+    let (clock, [fast, slow]) = on_a_clock([full(1_000), Quota::manual(1).initial(0).into()]);
     let joint: Vec<_> = (0..100).map(|_| pending(join([(&fast, 1), (&slow, 1)]))).collect();
     let mut others: Vec<_> = (0..1_000).map(|_| spawn(fast.consume(1))).collect();
     others.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
@@ -90,8 +89,7 @@ fn many_joint_claims_that_wait_cost_the_others_nothing() {
 /// One slow limiter beside the common one delays only its own joint claims.
 #[test]
 fn joint_claims_over_other_limiters_pass_too() {
-    let clock = ManualClock::new();
-    let (all, stuck, free) = (full(&clock, 10), limiter(&clock, Quota::manual(1).initial(0)), full(&clock, 10));
+    let (clock, [all, stuck, free]) = on_a_clock([full(10), Quota::manual(1).initial(0).into(), full(10)]);
     let waits = pending(join([(&all, 1), (&stuck, 1)]));
     let mut passes: Vec<_> = (0..10).map(|_| spawn(join([(&all, 1), (&free, 1)]))).collect();
     passes.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
@@ -127,8 +125,7 @@ fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
 
 #[test]
 fn a_debt_charged_while_a_claim_is_aside_does_not_delay_it() {
-    let clock = ManualClock::new();
-    let (fast, slow) = (full(&clock, 5), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));
+    let (clock, [fast, slow]) = on_a_clock([full(5), Quota::new(1, 10 * MS).burst(1).initial(0).into()]);
     let mut earlier = fast.try_acquire(2).unwrap();
     let joint = pending(join([(&fast, 3), (&slow, 1)]));
     earlier.settle(22);
@@ -148,8 +145,7 @@ fn a_debt_charged_while_a_claim_is_aside_does_not_delay_it() {
 /// older claim comes to the front.
 #[test]
 fn an_older_claim_saves_tokens_above_the_burst_only_from_when_it_comes_to_the_front() {
-    let clock = ManualClock::new();
-    let (shared, busy) = (holding(&clock, 5), empty(&clock, 1));
+    let (clock, [shared, busy]) = on_a_clock([holding(5), empty(1)]);
     let never = limiter(&clock, Quota::manual(1).initial(0));
     let limiters = [&shared, &busy, &never];
     let first = pending(busy.consume(20));
@@ -168,8 +164,7 @@ fn an_older_claim_saves_tokens_above_the_burst_only_from_when_it_comes_to_the_fr
 /// before, although it learns only now that the younger joint claim was granted at 12 ms.
 #[test]
 fn a_late_update_does_not_count_from_an_earlier_grant() {
-    let clock = ManualClock::new();
-    let (fast, slow, other) = (empty(&clock, 1), empty(&clock, 1), holding(&clock, 1));
+    let (clock, [fast, slow, other]) = on_a_clock([empty(1), empty(1), holding(1)]);
     let first = pending(slow.consume(15));
     let older = pending(join([(&fast, 3), (&slow, 1)]));
     let younger = pending(join([(&fast, 12), (&other, 1)]));

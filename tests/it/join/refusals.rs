@@ -1,6 +1,6 @@
 //! Refusals: they are typed, name the limiter, and take nothing.
 
-use super::{MS, costs, done, empty, full, limiter, pass, spent};
+use super::{MS, costs, done, empty, full, limiter, on_a_clock, pass, spent};
 use crate::fixture::*;
 use std::error::Error;
 
@@ -21,8 +21,7 @@ fn denied<const N: usize>(claims: [(&Limiter, u64); N]) -> (usize, Denied) {
 
 #[test]
 fn the_same_limiter_twice_is_an_error_that_says_what_to_do() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), full(&clock, 5));
+    let (_clock, [a, b]) = on_a_clock([full(5), full(5)]);
     let twin = a.clone();
     let error = refusal([(&a, 1), (&b, 1), (&twin, 1)]);
     assert_eq!(error, JoinError::Repeated { limiter: 2 });
@@ -33,8 +32,7 @@ fn the_same_limiter_twice_is_an_error_that_says_what_to_do() {
 
 #[test]
 fn a_full_queue_is_named() {
-    let clock = ManualClock::new();
-    let a = empty(&clock, 5);
+    let (clock, [a]) = on_a_clock([empty(5)]);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
     let _ahead = pending(b.consume(1));
     assert_eq!(refusal([(&a, 1), (&b, 1)]), by(1, ConsumeError::QueueFull { waiting: 1 }));
@@ -44,8 +42,7 @@ fn a_full_queue_is_named() {
 
 #[test]
 fn a_joint_claim_counts_in_a_bounded_queue_until_it_leaves() {
-    let clock = ManualClock::new();
-    let a = empty(&clock, 5);
+    let (clock, [a]) = on_a_clock([empty(5)]);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
     let ahead = pending(join([(&a, 1), (&b, 1)]));
     assert_eq!(done(&mut spawn(b.consume(1))).unwrap_err(), ConsumeError::QueueFull { waiting: 1 });
@@ -55,8 +52,7 @@ fn a_joint_claim_counts_in_a_bounded_queue_until_it_leaves() {
 
 #[test]
 fn a_member_of_cost_zero_is_not_refused_by_a_full_queue() {
-    let clock = ManualClock::new();
-    let a = empty(&clock, 5);
+    let (clock, [a]) = on_a_clock([empty(5)]);
     let nobody_waits =
         Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(0).clock(clock.clone()).build().unwrap();
     let mut claim = pending(join([(&a, 1), (&nobody_waits, 0)]));
@@ -66,8 +62,7 @@ fn a_member_of_cost_zero_is_not_refused_by_a_full_queue() {
 
 #[test]
 fn a_cost_that_can_never_be_granted_is_named() {
-    let clock = ManualClock::new();
-    let a = full(&clock, 5);
+    let (clock, [a]) = on_a_clock([full(5)]);
     let b = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(4).clock(clock.clone()).build().unwrap();
     assert_eq!(
         refusal([(&a, 1), (&b, 5)]),
@@ -85,8 +80,7 @@ fn a_cost_that_can_never_be_granted_is_named() {
 
 #[test]
 fn without_a_runtime_the_limiter_that_would_have_to_wait_is_named() {
-    let clock = ManualClock::new();
-    let by_hand = empty(&clock, 5);
+    let (_clock, [by_hand]) = on_a_clock([empty(5)]);
     let by_tokio = Limiter::new(Quota::per_second(1).initial(0)).unwrap();
     assert_eq!(refusal([(&by_hand, 1), (&by_tokio, 1)]), by(1, ConsumeError::NoRuntime));
     assert_eq!(by_hand.snapshot().waiting_tasks, 0);
@@ -96,8 +90,7 @@ fn without_a_runtime_the_limiter_that_would_have_to_wait_is_named() {
 
 #[test]
 fn errors_name_the_limiter_in_their_text_and_have_a_source() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), full(&clock, 5));
+    let (_clock, [a, b]) = on_a_clock([full(5), full(5)]);
     b.close();
     let error = refusal([(&a, 1), (&b, 1)]);
     let source = ConsumeError::Closed.to_string();
@@ -123,8 +116,7 @@ fn of_two_that_refuse_alike_the_first_in_the_array_is_named() {
 
 #[test]
 fn try_join_takes_all_or_nothing() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), full(&clock, 5));
+    let (clock, [a, b]) = on_a_clock([full(5), full(5)]);
     assert_eq!(try_join([(&a, 5), (&b, 4), (&limiter(&clock, Quota::manual(1)), 0)]).unwrap()[1].cost(), 4);
     clock.advance(2 * MS);
     let (limiter, refused) = denied([(&b, 1), (&a, 3)]);
@@ -137,11 +129,10 @@ fn try_join_takes_all_or_nothing() {
 
 #[test]
 fn try_join_names_the_longest_wait() {
-    let clock = ManualClock::new();
-    let second = limiter(&clock, Quota::per_second(1).initial(0));
+    let (clock, [second]) = on_a_clock([Quota::per_second(1).initial(0).into()]);
     let hour = limiter(&clock, Quota::per_hour(1).initial(0));
     let by_hand = limiter(&clock, Quota::manual(1).initial(0));
-    let shut = full(&clock, 1);
+    let shut = limiter(&clock, full(1));
     shut.close();
     let (limiter, refused) = denied([(&second, 1), (&hour, 1)]);
     assert_eq!((limiter, refused.retry_after), (1, Some(Duration::from_secs(3_600))));
@@ -156,29 +147,24 @@ fn try_join_names_the_longest_wait() {
 
 #[test]
 fn try_join_never_overtakes_waiters() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    let (_clock, [a, b, c]) = on_a_clock([full(5), empty(5), full(5)]);
     let _held = pending(join([(&a, 1), (&b, 1)]));
     let (limiter, refused) = denied([(&a, 1)]);
     assert_eq!((limiter, refused.by, refused.retry_after, refused.remaining), (0, Bound::Queue, None, 0));
-    let c = full(&clock, 5);
     assert_eq!(denied([(&c, 1), (&a, 1)]).0, 1);
     assert_eq!(c.available(), 5);
 }
 
 #[test]
 fn no_wait_is_estimated_while_a_joint_claim_waits() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(5).initial(0)));
+    let (clock, [a, b]) = on_a_clock([empty(5), Quota::manual(5).initial(0).into()]);
     let plain = pending(a.consume(1));
     assert_eq!(a.estimate(1), Some(2 * MS));
     let joint = pending(join([(&b, 1), (&a, 1)]));
     assert_eq!(a.estimate(1), None);
     assert_eq!(denied([(&a, 1)]).1.retry_after, None);
-    let mut with_deadline = spawn(a.consume(1).within(MS));
-    assert_pending!(with_deadline.poll(), "no schedule says that it would be too late");
-    drop(with_deadline);
-    drop(joint);
+    let with_deadline = pending(a.consume(1).within(MS)); // no schedule says that it would be too late
+    drop((with_deadline, joint));
     assert_eq!(a.estimate(1), Some(2 * MS));
     pass(1, &clock, &[&a]);
     assert!(plain.is_woken());
@@ -186,8 +172,7 @@ fn no_wait_is_estimated_while_a_joint_claim_waits() {
 
 #[test]
 fn refusals_are_counted_where_they_happened() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    let (_clock, [a, b]) = on_a_clock([full(5), empty(5)]);
     assert!(try_join([(&a, 1), (&b, 1)]).is_err());
     assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 0), "denials of try_join are not counted");
     b.close();
@@ -197,8 +182,7 @@ fn refusals_are_counted_where_they_happened() {
 
 #[test]
 fn within_refuses_at_once_what_one_schedule_says_is_too_late() {
-    let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    let (clock, [a, b]) = on_a_clock([full(5), empty(5)]);
     let error = done(&mut spawn(join([(&a, 1), (&b, 3)]).within(2 * MS))).unwrap_err();
     assert_eq!(error, by(1, too_late(3 * MS, 2 * MS)));
     assert_eq!((a.available(), a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (5, 0, 0));
@@ -209,8 +193,7 @@ fn within_refuses_at_once_what_one_schedule_says_is_too_late() {
 
 #[test]
 fn within_ends_a_joint_claim_at_its_time_and_names_the_limiter_that_was_not_ready() {
-    let clock = ManualClock::new();
-    let a = full(&clock, 5);
+    let (clock, [a]) = on_a_clock([full(5)]);
     let capped = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(4).clock(clock.clone()).build().unwrap();
     let held = capped.try_acquire(4).unwrap();
     let mut claim = pending(join([(&a, 1), (&capped, 1)]).within(5 * MS));

@@ -1,6 +1,6 @@
 //! Wakers that panic, and wakers that call the limiters while their queues are being served.
 
-use super::{costs, empty, full, holding, limiter, pass, spent};
+use super::{costs, empty, full, holding, limiter, on_a_clock, pass, spent};
 use crate::fixture::*;
 
 /// A waker that calls `act` with the number of earlier wake-ups, and how many there were.
@@ -21,8 +21,7 @@ fn forever(limiter: Limiter) -> &'static Limiter {
 
 #[test]
 fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_queue() {
-    let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), empty(&clock, 5));
+    let (clock, [a, b]) = on_a_clock([empty(5), empty(5)]);
     let ((old, of_old), (new, of_new)) = (counting(|_| ()), counting(|_| ()));
     let mut claim = join([(&a, 1), (&b, 2)]);
     assert!(!poll(&mut claim, &old) && !poll(&mut claim, &new));
@@ -40,7 +39,7 @@ fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_queue() {
 #[test]
 fn a_waker_may_poll_its_own_claim_and_take_the_grants() {
     let clock = ManualClock::new();
-    let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
+    let (a, b) = (forever(limiter(&clock, empty(5))), forever(limiter(&clock, empty(5))));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
     let slot = claim.clone();
     let eager = waker(move || {
@@ -61,7 +60,7 @@ fn a_waker_may_poll_its_own_claim_and_take_the_grants() {
 #[test]
 fn a_waker_may_drop_its_own_claim_between_the_two_queues() {
     let clock = ManualClock::new();
-    let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
+    let (a, b) = (forever(limiter(&clock, empty(5))), forever(limiter(&clock, empty(5))));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
     let slot = claim.clone();
     let fickle = waker(move || {
@@ -80,7 +79,7 @@ fn a_waker_may_drop_its_own_claim_between_the_two_queues() {
 #[test]
 fn a_waker_may_close_pause_and_claim_again() {
     let clock = ManualClock::new();
-    let (a, b) = (forever(empty(&clock, 5)), forever(full(&clock, 50)));
+    let (a, b) = (forever(limiter(&clock, empty(5))), forever(limiter(&clock, full(50))));
     let again = Arc::new(Mutex::new(Vec::new()));
     let claims = again.clone();
     let (busy, _) = counting(move |wakes| {
@@ -107,7 +106,7 @@ fn a_waker_may_close_pause_and_claim_again() {
 #[test]
 fn a_tick_with_an_old_clock_reading_grants_no_earlier_than_the_commit() {
     let clock = ManualClock::new();
-    let (a, b) = (forever(limiter(&clock, Quota::manual(1).initial(0))), forever(holding(&clock, 5)));
+    let (a, b) = (forever(limiter(&clock, Quota::manual(1).initial(0))), forever(limiter(&clock, holding(5))));
     let time = clock.clone();
     let held_up = waker(move || {
         time.step_back(SECOND);

@@ -146,10 +146,7 @@ fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_its_parent(
     let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(failing(&clock));
     let keyed: KeyedLimiter<&str> = builder.parent(&above).build().unwrap();
     let grant = keyed.try_acquire(&"a", 2).unwrap();
-    let mut own = task::spawn(keyed.consume(&"a", 1));
-    let mut others = task::spawn(above.consume(1));
-    assert_pending!(own.poll());
-    assert_pending!(others.poll());
+    let (mut own, mut others) = (pending(keyed.consume(&"a", 1)), pending(above.consume(1)));
     assert!(!while_failing(0, || drop(grant)));
     assert!(others.is_woken() && others.poll().is_ready());
     assert!(own.is_woken() && own.poll().is_ready());

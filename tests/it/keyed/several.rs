@@ -362,8 +362,7 @@ async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
     let one = Quota::per_second(1).burst(1);
     let keyed = KeyedLimiter::new(one).unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
-    let mut waiting = task::spawn(keyed.consume(&1, 2));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(keyed.consume(&1, 2));
     // Due in two seconds by the first quota. The second quota has one token, and gets the next in an hour.
     keyed.set_quota([one, Quota::per_hour(1)]).unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -382,8 +381,7 @@ fn one_quota_of_a_key_changes_and_the_other_keeps_its_limit_and_its_level() {
     let [new, owing, waiting] = ["new", "owing", "waiting"].map(str::to_owned);
     drop(keyed.try_acquire(&owing, 4).unwrap());
     drop(keyed.try_acquire(&waiting, 10).unwrap());
-    let mut claim = task::spawn(keyed.consume(&waiting, 1));
-    assert_pending!(claim.poll());
+    let mut claim = pending(keyed.consume(&waiting, 1));
     for key in [&new, &owing, &waiting] {
         keyed.set_one_quota_for(key, 0, Quota::per_second(20)).unwrap();
         assert_eq!(quotas(key), "20/s; day: 1000/d");
@@ -451,8 +449,7 @@ fn a_cap_alone_needs_no_quota() {
         let refusal = keyed.try_acquire(&1, 1).map(drop);
         assert!(matches!(refusal, Err(TryAcquireError::Denied(denied)) if denied.by == Bound::InFlight), "{refusal:?}");
         assert!(keyed.try_acquire(&2, 2).is_ok());
-        let mut waiting = task::spawn(keyed.consume(&1, 1));
-        assert_pending!(waiting.poll());
+        let mut waiting = pending(keyed.consume(&1, 1));
         drop(held);
         assert!(assert_ready!(waiting.poll()).is_ok());
     }
