@@ -62,6 +62,9 @@ impl Ports {
         let incoming = TcpIncoming::from(self.grpc).with_nodelay(Some(true));
         let grpc = Server::builder()
             .max_concurrent_streams(MOST_STREAMS)
+            // A proxy whose requests time out gives them all up at once. By default, 21 that this service has not read yet
+            // end the connection, and with it all others.
+            .http2_max_pending_accept_reset_streams(Some(MOST_STREAMS as usize))
             .http2_keepalive_interval(Some(KEEPALIVE))
             .serve_with_incoming_shutdown(services, incoming, ended(end.clone()));
         let http = self.http.tap_io(|stream| {

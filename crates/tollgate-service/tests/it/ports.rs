@@ -1,6 +1,8 @@
 //! A service on real ports, asked over gRPC and HTTP.
 
 use crate::asked::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tollgate_service::bucket::Bucket;
@@ -244,4 +246,36 @@ async fn clients_that_go_away_while_they_wait_cost_no_token() {
     let rule = Arc::clone(&running.service.rules.load().all[0]);
     let Some(Bucket::Keys(limiter)) = rule.made_bucket().map(|bucket| &**bucket) else { panic!("a bucket of values") };
     assert_eq!(limiter.deficiency(b"v".as_slice()), 0);
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A proxy whose time-out is short gives up hundreds of requests at once, while others wait on the same connection.
+#[tokio::test]
+async fn a_connection_outlives_many_requests_that_are_given_up_before_they_are_read() {
+    let [headers, rst_stream, settings, ping, goaway] = [1, 3, 4, 6, 7];
+    let running = run(FILE).await;
+    // POST http /
+    let request = |stream| frame(headers, 4, stream, &[0x83, 0x86, 0x84]);
+    let cancel = |stream| frame(rst_stream, 0, stream, &8_u32.to_be_bytes());
+    let given_up = (0..1_000).flat_map(|number| [request(2 * number + 1), cancel(2 * number + 1)].concat());
+    let mut sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &*frame(settings, 0, 0, &[])].concat();
+    sent.extend(given_up.chain(frame(ping, 0, 0, &[0; 8])));
+    let mut connection = TcpStream::connect(running.grpc).await.unwrap();
+    connection.write_all(&sent).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        connection.read_exact(&mut head).await.unwrap();
+        let [_, high, low, kind, flags, ..] = head;
+        let mut payload = vec![0; usize::from(u16::from_be_bytes([high, low]))];
+        connection.read_exact(&mut payload).await.unwrap();
+        assert_ne!(kind, goaway, "{}", String::from_utf8_lossy(&payload));
+        if (kind, flags) == (ping, 1) {
+            return;
+        }
+    }
 }
