@@ -38,7 +38,7 @@ pub enum Invalid {
     /// There are more than 1,000 descriptors.
     #[error("{0} descriptors, the most is {MOST_DESCRIPTORS}: send fewer in one request")]
     TooManyDescriptors(usize),
-    /// More than eight descriptors would wait together, or two of them for one limit of classes.
+    /// More than eight descriptors would wait together.
     #[error("{0} descriptors of an `all_or_nothing` domain match limits, the most is {MOST_JOINED}: send fewer")]
     TooManyTogether(usize),
     /// The limit that the request brings along is not valid.

@@ -319,9 +319,6 @@ pub async fn charge_all(claims: &[(AnyLimiter, u64)], wait: Duration) -> Result<
     }
     by_count!(1 2 3 4 5 6 7 8).map_err(|error| match error {
         JoinError::Refused { limiter, error } => (limiter, Refusal::of(error)),
-        JoinError::InDryRun { limiter }
-        | JoinError::DistributedClasses { limiter }
-        | JoinError::Repeated { limiter } => (limiter.min(claims.len() - 1), Refusal::because(Reason::TooLarge)),
         _ => (0, Refusal::because(Reason::Gone)),
     })
 }

@@ -33,7 +33,11 @@ impl Service {
             match found.as_deref().filter(|rule| is_limited(rule)) {
                 Some(rule) if domain.all_or_nothing && !rule.terms.shadow => {
                     let key = rule.key(&descriptor.entries);
-                    let known = claims.iter().position(|claim| Arc::ptr_eq(claim.rule, rule) && claim.key == key);
+                    // Values that share a limit have one bucket: the request waits in the class of the first.
+                    let is_known = |claim: &Claim<'_>| {
+                        Arc::ptr_eq(claim.rule, rule) && (rule.terms.classes.is_some() || claim.key == key)
+                    };
+                    let known = claims.iter().position(is_known);
                     match known {
                         Some(number) => claims[number].cost = claims[number].cost.saturating_add(cost),
                         None => claims.push(Claim { rule, key, cost, index }),

@@ -143,6 +143,19 @@ async fn values_share_a_limit_by_weight_while_they_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_values_of_one_request_that_share_a_limit_are_charged_together() {
+    let file = "{domain: d, descriptors: [{key: plan, classes: {paid: 4, free: 1}, \
+                rate_limit: {unit: second, requests_per_unit: 10, burst: 8}}]}";
+    let service = service(file);
+    for text in
+        ["d plan=paid plan=free", "d plan=other plan=another", "d plan=paid plan=paid", "d plan=other plan=free"]
+    {
+        assert_eq!(codes(&ask(&service, text).await), "ok : ok ok", "{text}");
+    }
+    assert_eq!(codes(&ask(&service, "d plan=paid plan=free").await), "over : over over", "8 tokens were taken");
+}
+
+#[tokio::test(start_paused = true)]
 async fn all_limits_of_a_descriptor_hold() {
     let file = "{domain: d, descriptors: [{key: k, rate_limit: [{unit: second, requests_per_unit: 2}, {unit: day, requests_per_unit: 5}]}]}";
     let service = service(file);
