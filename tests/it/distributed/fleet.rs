@@ -28,8 +28,6 @@ pub struct Fleet {
     /// Messages between nodes and the store take up to this time longer, and one answer in `losses` is lost.
     pub jitter: u64,
     pub losses: u32,
-    /// One claim in so many is given up if it waits for 30 ms.
-    pub hasty: u32,
     /// The time that the store needs for a request.
     pub service: u64,
     /// From when to when the figures are taken.
@@ -50,7 +48,6 @@ pub const HOT: Fleet = Fleet {
     hiccups: 0,
     jitter: 0,
     losses: 0,
-    hasty: 0,
     service: 0,
     span: [8_000, 20_000],
 };
@@ -145,14 +142,9 @@ impl World {
                 false if is_large => self.fleet.large,
                 false => self.fleet.cost,
             };
-            let is_hasty = self.fleet.hasty > 0 && random.u32(..self.fleet.hasty) == 0;
-            let deadline = if is_hasty { asked + millis(30) } else { end };
-            let claim = timeout_at(deadline.min(end), limiter.consume(cost)).await;
+            _ = timeout_at(end, limiter.consume(cost)).await;
             if Instant::now() >= end {
                 return (node, tokens, longest);
-            }
-            if claim.is_err() {
-                continue;
             }
             self.ledger.note(cost);
             if Instant::now() >= warm {

@@ -171,35 +171,6 @@ async fn large_claims_that_crash_stop_a_busy_fleet_for_as_long_as_a_place_lasts(
     assert!(gap <= millis(1_000), "{gap:?}");
 }
 
-/// With latencies that vary, lost answers, and claims that are given up.
-#[tokio::test(start_paused = true)]
-async fn random_fleets_keep_the_law() {
-    const LATENCIES: [&[u64]; 6] = [&[0; 2], &[0; 4], &[1, 1, 20], &[100; 3], &[0, 0, 100], &[250; 2]];
-    for seed in 0..12 {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mut one_of = |choices: &[u64]| choices[random.usize(..choices.len())];
-        let (burst, cost) = (one_of(&[2, 20, 100, 400]), one_of(&[1, 1, 1, 7]));
-        let fleet = Fleet {
-            rate: one_of(&[50, 500, 2_000]),
-            burst,
-            latencies: LATENCIES[one_of(&[0, 1, 2, 3, 4, 5]) as usize],
-            callers: one_of(&[1, 3, 8, 50]),
-            cost: cost.min(burst / 2),
-            large: one_of(&[0, 0, 1, 5]).min(burst / 2),
-            work: one_of(&[0, 0, 2, 15, 100]),
-            turns: one_of(&[0, 0, 100, 1_500]),
-            quiet: one_of(&[0, 1]) as usize,
-            hiccups: one_of(&[0, 40]),
-            jitter: one_of(&[0, 5, 80]),
-            losses: one_of(&[0, 10, 100]) as u32,
-            hasty: one_of(&[0, 3, 20]) as u32,
-            ..HOT
-        };
-        let figures = fleet.run().await;
-        assert!(figures.excess <= 1e-6 && figures.rate > 0.0, "{seed}: {fleet:?} {figures:?}");
-    }
-}
-
 /// The time in which the tokens of all nodes are minted, and a quarter more.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_joins_waits_no_longer_than_for_what_the_others_were_promised() {

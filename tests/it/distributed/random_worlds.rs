@@ -148,7 +148,7 @@ impl World {
                 wrong.lock().unwrap().push(format!("node {i} took {:?} of {due:?}", begun.elapsed()));
             }
         }
-        let late = (2 * (self.latency + self.jitter) + 2) as f64 / 1e3 * self.rate as f64;
+        let late = (self.latency + self.jitter + 1) as f64 / 1e3 * self.rate as f64;
         let excess = ledger.excess(self.rate, self.burst) - late - self.most.saturating_sub(self.burst / 2) as f64;
         if excess > 1e-6 && !self.steps {
             wrong.lock().unwrap().push(format!("excess {excess}"));
