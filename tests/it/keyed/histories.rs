@@ -4,9 +4,10 @@
 //! A failing history is printed as Rust. To run more of them: `PROPTEST_CASES=100000 cargo test --features keyed --test
 //! it keyed::histories`.
 
-use super::executor::{Executor, Key, build};
+use super::executor::{Key, KeyOf, build};
 use crate::fixture::*;
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
+use crate::oracle::executor::Executor;
 use crate::oracle::model::{END, Model, Seen};
 use crate::oracle::ops::{History, Op, Setup, any_scale, config, continuous, history, recorded, stepped};
 use crate::oracle::{Answer, Int, Refill, Rule};
@@ -70,7 +71,7 @@ fn denials(seen: &Seen) -> u64 {
 }
 
 struct Both<'a> {
-    executor: Executor<'a>,
+    executors: Vec<Executor<'a, KeyOf<'a>>>,
     models: Vec<Model>,
     keyed: &'a tollgate::KeyedLimiter<Key>,
     /// The quotas of each key.
@@ -94,7 +95,7 @@ fn agree(History { setup, ops }: &History, keys: &[Key], shards: usize) -> Resul
     let clock = ManualClock::new();
     let keyed = build(&setup, shards, &clock);
     let mut both = Both {
-        executor: Executor::new(&keyed, &clock, KEYS.into()),
+        executors: (0..KEYS).map(|key| Executor::new(KeyOf(&keyed, key), &clock)).collect(),
         models: (0..KEYS).map(|_| Model::new(&setup)).collect(),
         keyed: &keyed,
         rules: vec![setup.rules.clone(); KEYS.into()],
@@ -126,7 +127,7 @@ impl Both<'_> {
             }
             Op::Pause(span) => {
                 self.gates.0[own] = self.gates.0[own].max(self.now + span);
-                prop_assert_eq!(self.executor.apply(key, op), self.models[own].apply(op));
+                prop_assert_eq!(self.executors[own].apply(op), self.models[own].apply(op));
             }
             Op::Resume if place.is_multiple_of(3) => {
                 self.keyed.resume_all();
@@ -136,7 +137,7 @@ impl Both<'_> {
                 }
             }
             Op::Resume => {
-                self.executor.apply(key, op);
+                self.executors[own].apply(op);
                 self.gates.0[own] = 0;
                 self.models[own].resume_until(self.gates.1);
             }
@@ -158,19 +159,18 @@ impl Both<'_> {
             Op::SetQuota(index, rule) => self.set_quota(own, place, index, rule),
             Op::Heed(_) => {
                 let before = self.models[own].now();
-                let (seen, expected) = (self.executor.apply(key, op), self.models[own].apply(op));
+                let (seen, expected) = (self.executors[own].apply(op), self.models[own].apply(op));
                 self.denied += denials(&seen);
                 prop_assert_eq!(seen, expected, "result of key {} in op {}: {:?}", key, place, op);
                 let span = self.models[own].now() - before;
                 self.now += span;
-                for (other, model) in self.models.iter_mut().enumerate() {
-                    if other != own {
-                        model.apply(Op::Pass(span));
-                    }
+                for other in (0..usize::from(KEYS)).filter(|other| *other != own) {
+                    self.executors[other].note(span);
+                    self.models[other].apply(Op::Pass(span));
                 }
             }
             _ => {
-                let (seen, expected) = (self.executor.apply(key, op), self.models[own].apply(op));
+                let (seen, expected) = (self.executors[own].apply(op), self.models[own].apply(op));
                 self.denied += if matches!(op, Op::Try(_)) { denials(&seen) } else { 0 };
                 prop_assert_eq!(seen, expected, "result of key {} in op {}: {:?}", key, place, op);
             }
@@ -182,8 +182,10 @@ impl Both<'_> {
     }
 
     fn pass(&mut self, span: Int) {
-        self.executor.pass(span);
-        self.now = (self.now + span).min(END);
+        let passed = span.min(END - self.now);
+        self.executors[0].pass(passed);
+        self.executors[1..].iter_mut().for_each(|executor| executor.note(passed));
+        self.now += passed;
         self.everybody(Op::Pass(span));
     }
 
@@ -275,7 +277,8 @@ impl Both<'_> {
         let own = usize::from(key);
         let view = self.models[own].view();
         let lacks = view.levels.iter().zip(&self.rules[own]).any(|(level, rule)| *level < rule.burst);
-        let holds = self.executor.waiting(key) > 0 || self.capped && self.executor.grants(key) > 0;
+        let executor = &self.executors[own];
+        let holds = executor.polled() > 0 || self.capped && executor.grants() > 0;
         let is_paused = self.gates.0[own] > self.now;
         lacks || view.in_flight.is_some_and(|tokens| tokens > 0) || holds || is_paused
     }
@@ -291,9 +294,10 @@ impl Both<'_> {
             prop_assert_eq!(seen, expected, "available, deficiency of key {} after op {}: {:?}", key, place, op);
             // To the nanosecond, and so to the fraction of a token.
             let ask = Op::Estimate(1_000);
-            let (seen, expected) = (self.executor.apply(key, ask), self.models[usize::from(key)].apply(ask));
+            let (seen, expected) =
+                (self.executors[usize::from(key)].apply(ask), self.models[usize::from(key)].apply(ask));
             prop_assert_eq!(seen, expected, "estimate for key {} after op {}: {:?}", key, place, op);
-            let (woken, expected) = (self.executor.woken(key), self.models[usize::from(key)].woken());
+            let (woken, expected) = (self.executors[usize::from(key)].woken(), self.models[usize::from(key)].woken());
             prop_assert_eq!(woken, expected, "woken of key {} by op {}: {:?}", key, place, op);
             sums.0 += u64::from(view.waiting.0 > 0);
             sums.1 += view.waiting.0;
@@ -318,10 +322,10 @@ impl Both<'_> {
             self.step(place, 0, Op::Pass(span))?;
             self.step(place, 0, Op::Tick)?;
             for key in 0..KEYS {
-                for _ in 0..self.executor.grants(key) {
+                for _ in 0..self.executors[usize::from(key)].grants() {
                     self.step(place, key, Op::Drop(0))?;
                 }
-                for future in (0..self.executor.futures(key)).rev() {
+                for future in (0..self.executors[usize::from(key)].futures()).rev() {
                     self.step(place, key, Op::Poll(future))?;
                 }
             }

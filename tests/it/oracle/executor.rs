@@ -1,11 +1,13 @@
-//! Executes a history on a limiter, with a manual clock and without a runtime, and returns the result of each op.
+//! Executes a history on a limiter or on a key, with a manual clock and without a runtime, and returns the result of
+//! each op.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
-use tollgate::{ConsumeError, Grant, Limiter, ManualClock};
+use tollgate::{ConsumeError, Grant, Limiter, ManualClock, TryAcquireError};
 
 use crate::oracle::conversions::{
     nanoseconds, not_acquired, not_consumed, quota, seen_result, signed, signed_tokens, unsigned,
@@ -53,15 +55,84 @@ impl Wake for RecordingWaker {
     }
 }
 
-struct Live<'a> {
+/// A claim whose caller still has its future.
+pub(crate) type Claim<'a, G> = Pin<Box<dyn Future<Output = Result<G, ConsumeError>> + 'a>>;
+
+/// What a history is executed on.
+pub(crate) trait Target<'a>: Copy {
+    type Grant: Held;
+
+    fn try_acquire(self, cost: u64) -> Result<Self::Grant, TryAcquireError>;
+
+    fn consume(self, cost: u64, within: Option<Duration>) -> Claim<'a, Self::Grant>;
+
+    /// Makes the call of an op that is neither about claims and grants nor about the clock.
+    fn call(self, op: Op) -> Seen;
+}
+
+/// A grant.
+pub(crate) trait Held {
+    fn cost(&self) -> u64;
+    fn settle(&mut self, actual: u64);
+    fn forget(self);
+}
+
+impl<'a> Target<'a> for &'a Limiter {
+    type Grant = Grant<'a>;
+
+    fn try_acquire(self, cost: u64) -> Result<Grant<'a>, TryAcquireError> {
+        self.try_acquire(cost)
+    }
+
+    fn consume(self, cost: u64, within: Option<Duration>) -> Claim<'a, Grant<'a>> {
+        let consume = self.consume(cost);
+        match within {
+            None => Box::pin(consume),
+            Some(allowed) => Box::pin(consume.within(allowed)),
+        }
+    }
+
+    fn call(self, op: Op) -> Seen {
+        match op {
+            Op::Release(tokens) => return seen_result(self.release(unsigned(tokens))),
+            Op::SetQuota(index, rule) => return seen_result(self.set_quota(index, quota(rule))),
+            Op::SetMax(most) => return seen_result(self.set_max_in_flight(unsigned(most))),
+            Op::Estimate(cost) => return Seen::Estimate(self.estimate(unsigned(cost)).map(signed)),
+            Op::Replenish(tokens) => self.replenish(unsigned(tokens)),
+            Op::Tick => self.tick(),
+            Op::Pause(span) => self.pause_for(nanoseconds(span)),
+            Op::Resume => self.resume(),
+            Op::Close => self.close(),
+            other => unreachable!("{other:?}"),
+        }
+        Seen::Nothing
+    }
+}
+
+impl Held for Grant<'_> {
+    fn cost(&self) -> u64 {
+        self.cost()
+    }
+
+    fn settle(&mut self, actual: u64) {
+        self.settle(actual);
+    }
+
+    fn forget(self) {
+        self.forget();
+    }
+}
+
+struct Live<'a, G> {
     id: Id,
     cost: Int,
-    future: Pin<Box<dyn Future<Output = Result<Grant<'a>, ConsumeError>> + 'a>>,
+    future: Claim<'a, G>,
+    /// The waker of the latest poll.
     waker: Option<Arc<RecordingWaker>>,
 }
 
-pub(crate) struct Executor<'a> {
-    limiter: &'a Limiter,
+pub(crate) struct Executor<'a, T: Target<'a> = &'a Limiter> {
+    target: T,
     clock: ManualClock,
     /// What the clock shows, from the birth of the limiter.
     now: Int,
@@ -76,8 +147,8 @@ pub(crate) struct Executor<'a> {
     forgotten: Int,
     /// The latest grant that violates the pause or the cap, as text.
     pub(crate) broken: Option<String>,
-    futures: Vec<Live<'a>>,
-    grants: Vec<Grant<'a>>,
+    futures: Vec<Live<'a, T::Grant>>,
+    grants: Vec<T::Grant>,
     /// The number of callers so far.
     pub(crate) numbered: Arc<AtomicUsize>,
     pub(crate) woken: Woken,
@@ -91,10 +162,10 @@ pub(crate) struct Executor<'a> {
     pub(crate) given: Vec<Given>,
 }
 
-impl<'a> Executor<'a> {
-    pub(crate) fn new(limiter: &'a Limiter, clock: &ManualClock) -> Executor<'a> {
+impl<'a, T: Target<'a>> Executor<'a, T> {
+    pub(crate) fn new(target: T, clock: &ManualClock) -> Self {
         Executor {
-            limiter,
+            target,
             clock: clock.clone(),
             now: 0,
             latest: 0,
@@ -115,8 +186,8 @@ impl<'a> Executor<'a> {
     }
 
     /// For use without an oracle: woken claims are polled at once.
-    pub(crate) fn prompt(limiter: &'a Limiter, clock: &ManualClock, setup: &Setup) -> Executor<'a> {
-        let mut executor = Executor::new(limiter, clock);
+    pub(crate) fn prompt(target: T, clock: &ManualClock, setup: &Setup) -> Self {
+        let mut executor = Executor::new(target, clock);
         executor.prompt = true;
         executor.max_in_flight = setup.max_in_flight;
         executor
@@ -125,7 +196,7 @@ impl<'a> Executor<'a> {
     pub(crate) fn apply(&mut self, op: Op) -> Seen {
         if self.prompt && matches!(op, Op::Pause(_) | Op::SetMax(_) | Op::Settle(..)) {
             // A claim that was granted before the change was granted correctly.
-            self.limiter.tick();
+            self.target.call(Op::Tick);
             self.poll_the_woken();
         }
         let seen = self.act(op);
@@ -146,25 +217,17 @@ impl<'a> Executor<'a> {
             Op::Settle(place, actual) => self.settle(place, actual),
             Op::Drop(place) => drop(self.take_grant(place)),
             Op::Forget(place) => self.forget(place),
-            Op::Release(tokens) => return self.release(tokens),
-            Op::Replenish(tokens) => self.replenish(tokens),
-            Op::Tick => self.limiter.tick(),
             Op::Pass(span) => self.pass(span),
             Op::Back(span) => self.back(span),
-            Op::SetQuota(index, rule) => return seen_result(self.limiter.set_quota(index, quota(rule))),
-            Op::SetMax(most) => return self.set_max_in_flight(most),
-            Op::Pause(span) => self.pause(span),
-            Op::Resume => self.resume(),
-            Op::Close => self.limiter.close(),
-            Op::Estimate(cost) => return Seen::Estimate(self.limiter.estimate(unsigned(cost)).map(signed)),
             Op::Heed(cost) => return self.heed(cost),
+            op => return self.call(op),
         }
         Seen::Nothing
     }
 
     fn try_acquire(&mut self, cost: Int) -> Answer {
         let id = self.number();
-        match self.limiter.try_acquire(unsigned(cost)) {
+        match self.target.try_acquire(unsigned(cost)) {
             Ok(grant) => self.keep(id, cost, grant),
             Err(error) => not_acquired(error, cost),
         }
@@ -172,11 +235,7 @@ impl<'a> Executor<'a> {
 
     fn create(&mut self, cost: Int, allowed: Option<Int>, poll: bool) -> Seen {
         let id = self.number();
-        let consume = self.limiter.consume(unsigned(cost));
-        let future: Pin<Box<dyn Future<Output = _>>> = match allowed {
-            None => Box::pin(consume),
-            Some(allowed) => Box::pin(consume.within(nanoseconds(allowed))),
-        };
+        let future = self.target.consume(unsigned(cost), allowed.map(nanoseconds));
         self.futures.push(Live { id, cost, future, waker: None });
         if poll { self.poll(self.futures.len() - 1) } else { Seen::Nothing }
     }
@@ -187,7 +246,7 @@ impl<'a> Executor<'a> {
         let mut polled = self.poll_once(place);
         if waits && polled.is_pending() {
             // Waiters are served by other calls: their own polls need not read the clock.
-            self.limiter.tick();
+            self.target.call(Op::Tick);
             polled = self.poll_once(place);
         }
         let Poll::Ready(result) = polled else { return Seen::Answered(Answer::Waits) };
@@ -199,7 +258,7 @@ impl<'a> Executor<'a> {
         })
     }
 
-    fn poll_once(&mut self, place: Place) -> Poll<Result<Grant<'a>, ConsumeError>> {
+    fn poll_once(&mut self, place: Place) -> Poll<Result<T::Grant, ConsumeError>> {
         let Live { id, future, waker, .. } = &mut self.futures[place];
         let next = RecordingWaker::new(*id, &self.woken, self.action.clone());
         let polled = future.as_mut().poll(&mut Context::from_waker(&Waker::from(next.clone())));
@@ -209,7 +268,7 @@ impl<'a> Executor<'a> {
         polled
     }
 
-    fn keep(&mut self, id: Id, cost: Int, grant: Grant<'a>) -> Answer {
+    fn keep(&mut self, id: Id, cost: Int, grant: T::Grant) -> Answer {
         assert_eq!(grant.cost(), unsigned(cost));
         if self.prompt {
             // They were granted before.
@@ -248,19 +307,16 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn pause(&mut self, span: Int) {
-        self.limiter.pause_for(nanoseconds(span));
-        self.gate = self.gate.max(self.latest + span);
-    }
-
-    fn resume(&mut self) {
-        self.limiter.resume();
-        self.gate = self.gate.min(self.latest);
-    }
-
-    fn set_max_in_flight(&mut self, most: Int) -> Seen {
-        let seen = seen_result(self.limiter.set_max_in_flight(unsigned(most)));
-        self.max_in_flight = self.max_in_flight.map(|_| most);
+    fn call(&mut self, op: Op) -> Seen {
+        let seen = self.target.call(op);
+        match op {
+            Op::Pause(span) => self.gate = self.gate.max(self.latest + span),
+            Op::Resume => self.gate = self.gate.min(self.latest),
+            Op::SetMax(most) => self.max_in_flight = self.max_in_flight.map(|_| most),
+            Op::Release(tokens) if seen == Seen::Nothing => self.forgotten -= tokens,
+            Op::Replenish(tokens) => self.give(tokens),
+            _ => {}
+        }
         seen
     }
 
@@ -270,37 +326,29 @@ impl<'a> Executor<'a> {
         grant.forget();
     }
 
-    fn release(&mut self, tokens: Int) -> Seen {
-        let seen = seen_result(self.limiter.release(unsigned(tokens)));
-        if seen == Seen::Nothing {
-            self.forgotten -= tokens;
-        }
-        seen
-    }
-
-    fn replenish(&mut self, tokens: Int) {
-        self.limiter.replenish(unsigned(tokens));
-        self.give(tokens);
-    }
-
     fn give(&mut self, tokens: Int) {
         self.given.push(Given { at: self.latest, tokens });
     }
 
-    fn take_grant(&mut self, place: Place) -> Option<Grant<'a>> {
+    fn take_grant(&mut self, place: Place) -> Option<T::Grant> {
         place.checked_rem(self.grants.len()).map(|place| self.grants.remove(place))
     }
 
-    fn pass(&mut self, span: Int) {
+    pub(crate) fn pass(&mut self, span: Int) {
         let span = span.min(END - self.now);
         self.clock.advance(nanoseconds(span));
+        self.note(span);
+    }
+
+    /// The clock, which others have too, was moved on.
+    pub(crate) fn note(&mut self, span: Int) {
         self.now += span;
         self.latest = self.latest.max(self.now);
     }
 
     fn back(&mut self, span: Int) {
         let span = span.min(self.now);
-        self.limiter.tick();
+        self.target.call(Op::Tick);
         self.clock.step_back(nanoseconds(span));
         self.now -= span;
     }
@@ -330,24 +378,6 @@ impl<'a> Executor<'a> {
         self.woken.lock().unwrap().retain(|&woken| woken != id);
     }
 
-    pub(crate) fn view(&mut self) -> View {
-        let snapshot = self.limiter.snapshot();
-        let rovers = (snapshot.tail, snapshot.published);
-        assert!(rovers.0 >= self.rovers.0 && rovers.1 >= self.rovers.1, "{rovers:?} are behind {:?}", self.rovers);
-        self.rovers = rovers;
-        View {
-            available: self.limiter.available().into(),
-            deficiency: self.limiter.deficiency().into(),
-            levels: snapshot.quotas.iter().map(|quota| quota.level.into()).collect(),
-            waiting: (snapshot.waiting_tasks, snapshot.waiting_tokens.into()),
-            in_flight: snapshot.in_flight.map(signed_tokens),
-            turnover: (snapshot.granted.into(), snapshot.refunded.into()),
-            refused_calls: snapshot.refused,
-            paused_for: snapshot.paused_for.map(signed),
-            closed: snapshot.closed && self.limiter.is_closed(),
-        }
-    }
-
     /// Polls the woken futures in order, as their tasks would.
     pub(crate) fn poll_the_woken(&mut self) {
         for id in self.woken() {
@@ -367,6 +397,11 @@ impl<'a> Executor<'a> {
         self.futures.len()
     }
 
+    /// How many of them were polled.
+    pub(crate) fn polled(&self) -> usize {
+        self.futures.iter().filter(|live| live.waker.is_some()).count()
+    }
+
     /// The future at `place`.
     pub(crate) fn id_at(&self, place: Place) -> Option<Id> {
         self.pick_future(place).map(|place| self.futures[place].id)
@@ -383,5 +418,25 @@ impl<'a> Executor<'a> {
 
     fn pick_future(&self, place: Place) -> Option<Place> {
         place.checked_rem(self.futures.len())
+    }
+}
+
+impl Executor<'_> {
+    pub(crate) fn view(&mut self) -> View {
+        let snapshot = self.target.snapshot();
+        let rovers = (snapshot.tail, snapshot.published);
+        assert!(rovers.0 >= self.rovers.0 && rovers.1 >= self.rovers.1, "{rovers:?} are behind {:?}", self.rovers);
+        self.rovers = rovers;
+        View {
+            available: self.target.available().into(),
+            deficiency: self.target.deficiency().into(),
+            levels: snapshot.quotas.iter().map(|quota| quota.level.into()).collect(),
+            waiting: (snapshot.waiting_tasks, snapshot.waiting_tokens.into()),
+            in_flight: snapshot.in_flight.map(signed_tokens),
+            turnover: (snapshot.granted.into(), snapshot.refunded.into()),
+            refused_calls: snapshot.refused,
+            paused_for: snapshot.paused_for.map(signed),
+            closed: snapshot.closed && self.target.is_closed(),
+        }
     }
 }
