@@ -126,11 +126,13 @@ impl<L: AsLimiter> Chunks<L> {
     }
 
     /// The inner reader or writer has `ended` or failed, or is not ready: refunds what is left of the chunk. A peer that
-    /// does nothing holds no tokens. An inner type that only gives way to other tasks is polled again at once, and the
-    /// chunk stays.
-    pub(super) fn stall(&mut self, ended: bool) {
+    /// does nothing holds no tokens. Without budget, the inner type may only give way to other tasks: the chunk stays until
+    /// the next poll, for which the task is woken here, because not every inner type does that.
+    pub(super) fn stall(&mut self, cx: &Context<'_>, ended: bool) {
         if ended || has_budget_remaining() {
             self.refund();
+        } else {
+            cx.waker().wake_by_ref();
         }
     }
 

@@ -53,7 +53,7 @@ impl<L: AsLimiter> Reading<L> {
         let answer = inner.poll_read(cx, &mut part);
         let got = part.filled().len();
         if got == 0 || !matches!(answer, Poll::Ready(Ok(()))) {
-            self.chunks.stall(answer.is_ready());
+            self.chunks.stall(cx, answer.is_ready());
             return answer;
         }
         match self.chunks.poll_pay(cx, got) {

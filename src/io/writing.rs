@@ -34,7 +34,8 @@ impl<L: AsLimiter> Writing<L> {
             return inner.poll_write(cx, buf);
         }
         let paid = ready!(self.chunks.poll_pay(cx, buf.len()))?;
-        self.spent(inner.poll_write(cx, &buf[..paid]))
+        let written = inner.poll_write(cx, &buf[..paid]);
+        self.spent(cx, written)
     }
 
     pub(super) fn poll_write_vectored<W: AsyncWrite>(
@@ -53,14 +54,15 @@ impl<L: AsLimiter> Writing<L> {
             return inner.poll_write_vectored(cx, bufs);
         }
         let paid = ready!(self.chunks.poll_pay(cx, total))?;
-        self.spent(inner.poll_write_vectored(cx, &cut(bufs, paid)))
+        let written = inner.poll_write_vectored(cx, &cut(bufs, paid));
+        self.spent(cx, written)
     }
 
-    /// Counts the bytes that the inner writer has taken.
-    fn spent(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Counts the bytes that the inner writer has taken. A writer that takes none takes no more.
+    fn spent(&mut self, cx: &Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
-            Poll::Ready(Ok(taken)) => self.chunks.spend(*taken),
-            other => self.chunks.stall(other.is_ready()),
+            Poll::Ready(Ok(taken @ 1..)) => self.chunks.spend(*taken),
+            other => self.chunks.stall(cx, other.is_ready()),
         }
         written
     }

@@ -4,8 +4,9 @@ use super::*;
 
 use scripted::Step::{Bytes, Pending};
 use scripted::{Drain, Source, Step};
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::task::coop::{consume_budget, has_budget_remaining};
 use tollgate::io::PaceIoExt;
 
 fn source(script: impl IntoIterator<Item = Step>) -> Source {
@@ -60,6 +61,32 @@ fn an_in_flight_cap_is_not_held_between_writes() {
         assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 20][..len])).poll()), taken);
         assert_eq!((paid(&limiter), limiter.snapshot().in_flight), (granted, Some(0)));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_is_not_ready_holds_no_tokens_although_its_task_has_no_budget() {
+    let (limiter, _clock) = by_hand(160, 160);
+    let mut paced = drain([Bytes(1), Bytes(1), Pending, Pending]).pace_writes(&limiter);
+    tokio::spawn(async move {
+        for _ in 0..2 {
+            paced.write_all(&[7]).await.unwrap();
+        }
+        while has_budget_remaining() {
+            consume_budget().await;
+        }
+        // The script's writer does not take part in cooperative scheduling, and never wakes.
+        std::future::poll_fn(|cx| Pin::new(&mut paced).poll_write(cx, &[7]).map(drop)).await;
+    });
+    tokio::time::sleep(MILLI).await;
+    assert_eq!(paid(&limiter), 2);
+}
+
+#[test]
+fn a_writer_that_takes_nothing_holds_no_tokens() {
+    let (limiter, _clock) = by_hand(160, 160);
+    let mut paced = drain([Bytes(1), Bytes(1), Bytes(0)]).pace_writes(&limiter);
+    let error = assert_ready_err!(spawn(paced.write_all(&[7; 3])).poll());
+    assert_eq!((error.kind(), paid(&limiter)), (io::ErrorKind::WriteZero, 2));
 }
 
 #[test]
