@@ -124,7 +124,7 @@ impl<S: FusedStream, C: FnMut(&S::Item) -> u64, L: AsLimiter> FusedStream for Pa
 }
 
 /// If the inner stream is also a sink, items sent into it pass unchanged.
-impl<T, S: Stream + Sink<T>, C> Sink<T> for PacedStream<S, C> {
+impl<T, S: Stream + Sink<T>, C, L: AsLimiter> Sink<T> for PacedStream<S, C, L> {
     type Error = S::Error;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {

@@ -112,7 +112,7 @@ async fn one_direction_is_paced_the_other_goes_through() {
     let limiter = per_milli(1);
     let start = Instant::now();
     let connection = || Duplex(Source::new((0..4).map(Some)), Drain::new([]));
-    let mut paced = connection().pace(&limiter);
+    let mut paced = connection().pace(&AnyLimiter::from(limiter.clone()));
     paced.send(1).await.unwrap();
     paced.send(2).await.unwrap();
     assert_eq!(limiter.snapshot().granted, 0);
