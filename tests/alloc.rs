@@ -196,7 +196,6 @@ fn a_limiter_is_640_bytes_in_all() {
 }
 
 /// What the keys of a limiter leave behind in memory, on a runtime with paused time.
-#[cfg(feature = "keyed")]
 mod keys {
     use super::*;
     use futures::poll;
@@ -307,7 +306,6 @@ mod keys {
 }
 
 /// Adaptors keep their claim in a box, which the first wait allocates.
-#[cfg(all(feature = "stream", feature = "io"))]
 #[test]
 fn paced_items_and_bytes_that_wait_allocate_nothing_once_their_claim_is_there() {
     use std::pin::pin;
@@ -331,7 +329,6 @@ fn paced_items_and_bytes_that_wait_allocate_nothing_once_their_claim_is_there() 
 }
 
 /// A waiter records when its wait began, if a meter counts.
-#[cfg(feature = "metrics")]
 #[test]
 fn with_a_meter_a_wait_allocates_once_and_nothing_else_allocates() {
     let (limiter, clock) = by_hand(ROUNDS);

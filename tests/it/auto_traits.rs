@@ -39,8 +39,6 @@ mod learned {
     }
 }
 
-#[cfg(all(feature = "distributed", feature = "fine-timer", feature = "io", feature = "keyed", feature = "metrics"))]
-#[cfg(all(feature = "quanta", feature = "state", feature = "stream"))]
 mod features {
     use crate::assert_traits::assert_traits;
     use futures::channel::mpsc::{Receiver, Sender};
@@ -109,7 +107,6 @@ fn unwind_safe_types_are_unwind_safe() {
     fn are_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
     are_unwind_safe::<(Quota, Ticket, Bucket, Bucket<Capped>, ConsumeError, TryAcquireError)>();
     are_unwind_safe::<(Limiter, Class, Grant<'static>, OwnedGrant, OwnedGrant<Class>)>();
-    #[cfg(feature = "keyed")]
     are_unwind_safe::<KeyedLimiter<String>>();
 }
 

@@ -2,7 +2,6 @@
 //! hang, and wakers.
 
 use std::fmt;
-#[cfg(feature = "keyed")]
 use std::hash::{BuildHasher, Hash};
 use std::sync::mpsc::{self, RecvTimeoutError};
 
@@ -28,14 +27,12 @@ pub use tokio::task::JoinSet;
 pub use tokio::time::{Instant, sleep, sleep_until, timeout};
 pub use tokio_test::task::{self, Spawn, spawn};
 pub use tokio_test::{assert_pending, assert_ready, assert_ready_err, assert_ready_ok};
-#[cfg(feature = "distributed")]
 pub use tollgate::distributed::{MemoryStore, Outage};
 pub use tollgate::{
     Adaptive, AnyLimiter, Bound, Bucket, Builder, Class, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned,
     Denied, Grant, Join, JoinError, Limiter, ManualClock, Quota, Quotas, Share, Snapshot, TryAcquireError, join,
     reserve, try_join,
 };
-#[cfg(feature = "keyed")]
 pub use tollgate::{KeyedBuilder, KeyedLimiter};
 
 pub const DAY: Duration = Duration::from_secs(86_400);
@@ -118,7 +115,6 @@ impl Tick for Limiter {
     }
 }
 
-#[cfg(feature = "keyed")]
 impl<K: Hash + Eq + Clone, S: BuildHasher> Tick for KeyedLimiter<K, S> {
     fn tick(&self) {
         self.tick();
@@ -132,7 +128,6 @@ pub fn tick_after(clock: &ManualClock, limiter: &impl Tick, time: Duration) {
 }
 
 /// A store whose messages take this long, each way.
-#[cfg(feature = "distributed")]
 pub fn store_at(latency: Duration) -> MemoryStore {
     let store = MemoryStore::new();
     store.set_latency(latency);

@@ -11,32 +11,25 @@ mod adaptive;
 mod adversarial;
 mod assert_traits;
 mod auto_traits;
-#[cfg(feature = "calendar")]
 mod calendar;
 mod cooperation;
 mod decisions;
 mod design;
-#[cfg(feature = "distributed")]
 mod distributed;
 mod dry_run;
-#[cfg(all(feature = "fine-timer", not(miri)))]
+#[cfg(not(miri))]
 mod fine_timer;
 mod fixture;
 mod fuzz_corpus;
-#[cfg(feature = "io")]
 mod io;
 mod join;
-#[cfg(feature = "keyed")]
 mod keyed;
-#[cfg(feature = "metrics")]
 mod metrics;
 mod must_use;
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 mod observed_events;
 mod oracle;
 mod oracle_histories;
 mod oracle_itself;
-#[cfg(any(feature = "io", feature = "stream"))]
 mod pair;
 mod paused_time;
 mod queue;
@@ -45,14 +38,10 @@ mod rate_law;
 mod reservations;
 mod seeds;
 mod semantics;
-#[cfg(all(feature = "distributed", feature = "keyed"))]
 mod shared_keys;
 mod shares;
 mod shutdown;
-#[cfg(all(feature = "keyed", feature = "state"))]
 mod state;
-#[cfg(feature = "stream")]
 mod stream;
 mod threads;
-#[cfg(feature = "tracing")]
 mod tracing;

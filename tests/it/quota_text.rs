@@ -156,7 +156,6 @@ fn an_error_names_the_part_that_is_wrong_and_its_place_and_shows_one_that_is_rig
     }
 }
 
-#[cfg(feature = "serde")]
 mod with_serde {
     //! A quota is serialized as its text in every format, a snapshot as its fields.
 
@@ -231,7 +230,6 @@ fn a_plan_without_a_limit_is_a_quota_like_any_other() {
     }
 }
 
-#[cfg(feature = "keyed")]
 mod of_keys {
     use super::*;
     use proptest::collection::vec;
@@ -254,7 +252,6 @@ mod of_keys {
         #[test]
         fn quotas_print_as_text_that_is_parsed_as_the_same(quotas in any_quotas()) {
             prop_assert_eq!(quotas.to_string().parse::<Quotas>().unwrap(), quotas.clone());
-            #[cfg(feature = "serde")]
             prop_assert_eq!(serde_json::from_str::<Quotas>(&serde_json::to_string(&quotas).unwrap()).unwrap(), quotas);
         }
     }
@@ -267,7 +264,6 @@ mod of_keys {
     }
 
     #[test]
-    #[cfg(feature = "serde")]
     fn quotas_that_have_no_text_are_not_written() {
         let named = |name: &str| Quotas::default().quota_named(name, Quota::per_second(1));
         for quotas in [Quotas::default(), named("a;b"), named(" a")] {

@@ -2,9 +2,7 @@
 
 mod classes;
 mod grants;
-#[cfg(feature = "keyed")]
 mod keys;
-#[cfg(feature = "metrics")]
 mod meter;
 mod properties;
 mod rules;

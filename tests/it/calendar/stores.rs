@@ -229,7 +229,6 @@ async fn callers_of_all_nodes_wait_for_the_period_of_the_store() {
     assert!(store.asks() < 120, "{} requests", store.asks());
 }
 
-#[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn each_key_has_its_amount_in_a_period() {
     let store = MemoryStore::new();

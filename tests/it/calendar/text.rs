@@ -24,7 +24,6 @@ fn a_calendar_quota_is_read_back_as_it_was_printed() {
         assert_eq!(text.parse(), Ok(quota), "{text}");
         assert_eq!((quota.to_string().parse(), quota.check()), (Ok(quota), Ok(())), "{quota}");
         assert!(quota.is_stepped());
-        #[cfg(feature = "serde")]
         assert_eq!(serde_json::from_str::<Quota>(&serde_json::to_string(&quota).unwrap()).unwrap(), quota);
     }
     assert_eq!(rows_text(), ["10000/day@America/Los_Angeles", "50000/month@UTC, day 15", "5/10s@epoch"]);

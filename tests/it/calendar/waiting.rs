@@ -87,7 +87,6 @@ fn a_wall_clock_that_panics_holds_back_periods_only() {
     assert_eq!(limiter.available(), 5);
 }
 
-#[cfg(all(feature = "state", feature = "keyed"))]
 #[test]
 fn a_restart_continues_the_period() {
     use tollgate::{KeyedLimiter, ManualClock, state::KeyedState, state::LimiterState};
@@ -120,7 +119,6 @@ fn a_restart_continues_the_period() {
 }
 
 /// The clock was set back by two hours, and the process is started anew again and again.
-#[cfg(all(feature = "state", feature = "keyed"))]
 #[test]
 fn a_restart_begins_no_period() {
     use tollgate::{KeyedLimiter, ManualClock};
@@ -145,7 +143,6 @@ fn a_restart_begins_no_period() {
 }
 
 /// The clock is set back over the beginning of the period while the process is started anew.
-#[cfg(all(feature = "state", feature = "keyed"))]
 #[test]
 fn a_period_that_had_begun_before_a_restart_does_not_begin_again() {
     use tollgate::{KeyedLimiter, ManualClock};

@@ -137,10 +137,8 @@ fn a_refusal_by_a_ceiling_names_the_class_that_has_it() {
     names(nightly.try_acquire(2).unwrap_err(), Bound::Ceiling, Some("bulk/nightly"), &[]);
 }
 
-#[cfg(feature = "keyed")]
 #[test]
 fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
-    use tollgate::KeyedLimiter;
     let fixture = Fixture::built(
         Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("upstream", one_per_milli(3).initial(3)),
     );
@@ -172,10 +170,8 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     by_parent(late.into(), &["delayed by quota `upstream` of the parent limiter"]);
 }
 
-#[cfg(feature = "keyed")]
 #[test]
 fn a_quota_of_a_key_is_named_whether_callers_wait_for_the_key_or_not() {
-    use tollgate::KeyedLimiter;
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(2));
     let users = builder.clock(tollgate::ManualClock::new()).build().unwrap();
     let denied = |by, name| names(users.try_acquire(&1, 1).unwrap_err(), by, name, &[]);

@@ -84,7 +84,6 @@ fn a_limiter_that_would_grant_nothing_is_not_built() {
     assert_eq!(builder.max_cost(0).build().err(), Some(ConfigError::ZeroMaxCost));
 }
 
-#[cfg(feature = "keyed")]
 mod keys {
     use super::*;
     use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock};

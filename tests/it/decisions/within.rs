@@ -187,7 +187,6 @@ fn a_wait_beyond_the_end_of_time_is_too_late() {
         let class = fixture.limiter.class("a", tollgate::Share::weight(1)).unwrap();
         let error = assert_ready_err!(spawn(class.consume(1_000_000).within(century)).poll());
         assert!(is_too_late(error), "{error}");
-        #[cfg(feature = "keyed")]
         {
             let users =
                 tollgate::KeyedLimiter::builder().quota(quota).clock(tollgate::ManualClock::new()).build().unwrap();

@@ -37,7 +37,6 @@ async fn while_the_store_is_unreachable_callers_wait_fail_or_share_as_chosen() {
     }
 }
 
-#[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn keys_under_an_unreachable_parent_get_unreachable_and_not_closed() {
     let store = MemoryStore::new().outage(Outage::Fail);

@@ -8,7 +8,6 @@ mod class_rules;
 mod classes;
 mod damaged;
 mod distant;
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 pub(crate) mod failing;
 mod fleet;
 mod fleets;

@@ -185,9 +185,7 @@ fn settings_that_a_dry_run_does_not_simulate_are_refused() {
     assert!(limiter.set_dry_run(1, true).is_err());
     let text = ConfigError::DryRunUnsupported { setting: "classes" }.to_string();
     assert_eq!(text, "dry run is not supported together with `classes`: try the quota on a limiter without classes");
-    #[cfg(feature = "keyed")]
     {
-        use tollgate::KeyedLimiter;
         let parent = Limiter::new(quota).unwrap();
         let builder = || KeyedLimiter::<u64>::builder().quota(quota).parent(&parent);
         assert_eq!(builder().dry_run().build().err(), unsupported("parent"));

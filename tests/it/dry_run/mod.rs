@@ -1,9 +1,7 @@
 //! Quotas in dry run: they hold back no call, and their verdicts are what enforcement would have given.
 
 mod cases;
-#[cfg(feature = "keyed")]
 mod keyed;
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 mod reports;
 mod switching;
 mod verdicts;

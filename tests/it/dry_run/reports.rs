@@ -17,7 +17,6 @@ fn calls(limiter: &Limiter) {
     drop(limiter.try_acquire(1).unwrap());
 }
 
-#[cfg(feature = "metrics")]
 #[test]
 fn a_meter_counts_waits_and_refusals_that_would_have_been() {
     use metrics::with_local_recorder;
@@ -48,11 +47,9 @@ fn a_meter_counts_waits_and_refusals_that_would_have_been() {
     });
 }
 
-#[cfg(all(feature = "metrics", feature = "keyed"))]
 #[test]
 fn a_meter_of_a_keyed_limiter_counts_all_keys() {
     use metrics::with_local_recorder;
-    use tollgate::KeyedLimiter;
     use tollgate::metrics::Meter;
 
     let recorder = crate::metrics::TestRecorder::new();
@@ -72,7 +69,6 @@ fn a_meter_of_a_keyed_limiter_counts_all_keys() {
     });
 }
 
-#[cfg(feature = "tracing")]
 #[test]
 fn tracing_has_an_event_for_each_call_that_would_have_waited_or_been_refused() {
     let subscriber = crate::tracing::RecordingSubscriber::default();

@@ -4,7 +4,6 @@
 mod alone;
 mod cancellation;
 mod changes;
-#[cfg(feature = "keyed")]
 mod class_histories;
 mod class_shares;
 mod classes;

@@ -220,7 +220,6 @@ fn a_limiter_that_began_after_its_parent_has_a_time_of_its_own() {
 }
 
 /// Such a clock is read under a shard's lock, and keys may run ahead of it.
-#[cfg(feature = "quanta")]
 #[test]
 fn a_key_keeps_its_rate_by_the_processors_clock() {
     let clock = tollgate::clock::QuantaClock::new();

@@ -4,12 +4,10 @@ mod classes;
 mod conventions;
 mod counts;
 mod hostile;
-#[cfg(feature = "keyed")]
 mod keyed;
 mod levels;
 mod prometheus;
 mod recorder;
-#[cfg(feature = "distributed")]
 mod store;
 mod waits;
 

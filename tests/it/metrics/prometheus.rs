@@ -30,7 +30,6 @@ fn every_series_has_a_name_that_prometheus_takes_and_a_description() {
         tick_after(&clock, &limiter, 2 * MILLI);
         let _ = assert_ready_ok!(waiting.poll());
         meter.publish();
-        #[cfg(feature = "keyed")]
         {
             let users = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1)).max_in_flight(1).build().unwrap();
             let meter =

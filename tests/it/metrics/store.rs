@@ -160,7 +160,6 @@ async fn a_node_that_sleeps_while_claims_wait_has_a_place() {
     assert!(oldest > Duration::from_secs(60), "{oldest:?}");
 }
 
-#[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn the_figures_of_all_keys_stores_are_published_together() {
     let store = MemoryStore::new();

@@ -99,7 +99,6 @@ fn a_meter_built_during_a_wait_counts_from_the_next_on() {
     assert_eq!(recorder.read().waits("allow"), [2_000_000]);
 }
 
-#[cfg(all(feature = "stream", feature = "io"))]
 #[tokio::test(start_paused = true)]
 async fn paced_items_and_bytes_are_waits() {
     use futures::StreamExt;

@@ -38,7 +38,6 @@ async fn a_deadline_ends_a_wait_within_a_minute_of_the_end_of_a_suspension() {
     assert!(start.elapsed() <= MINUTE + MILLI, "{:?}", start.elapsed());
 }
 
-#[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn the_waiter_of_a_key_is_served_within_a_minute_of_the_end_of_a_suspension() {
     let (start, nanos, clock) = suspended();

@@ -15,7 +15,7 @@ struct Rule {
 
 impl Rule {
     fn random(random: &mut Rng) -> Self {
-        let is_sliding = !cfg!(feature = "calendar") || random.bool();
+        let is_sliding = random.bool();
         let most = if random.bool() { 9 } else { 50 };
         Self { amount: random.u64(4..=most), period: random.u64(5..90), is_sliding }
     }
@@ -199,11 +199,8 @@ fn joint_claims_keep_the_laws_of_all_limiters_and_none_is_lost() {
 }
 
 /// The parent is often scarcer than its keys. In the parent, a refund of a key's tokens frees nothing of a calendar quota.
-#[cfg(feature = "keyed")]
 #[test]
 fn keys_keep_their_laws_under_a_parent_and_no_waiter_is_lost() {
-    use tollgate::KeyedLimiter;
-
     const KEYS: [u64; 3] = [0, 1, 2];
     let (mut seen, histories) = (0, 200);
     for seed in 0..histories {
@@ -212,11 +209,7 @@ fn keys_keep_their_laws_under_a_parent_and_no_waiter_is_lost() {
         let mut ledgers = KEYS.map(|_| Ledger::random(&mut Rng::with_seed(seed)));
         let mut global = Ledger::random(&mut random);
         global.rules.iter_mut().for_each(|rule| rule.is_sliding = false);
-        let quota = |rule: &Rule| match cfg!(feature = "calendar") {
-            true => rule.quota(),
-            false => Quota::new(rule.amount, Duration::from_nanos(rule.period)).stepped(),
-        };
-        let parent = global.rules.iter().fold(Limiter::builder(), |builder, rule| builder.quota(quota(rule)));
+        let parent = global.rules.iter().fold(Limiter::builder(), |builder, rule| builder.quota(rule.quota()));
         let parent = if random.bool() { parent.classes() } else { parent };
         let parent = if random.u8(0..3) == 0 { parent.max_in_flight(random.u64(8..40)) } else { parent };
         let parent = parent.clock(clock.clone()).rovers_at(u64::MAX - random.u64(0..100)).build().unwrap();
@@ -290,7 +283,7 @@ fn keys_keep_their_laws_under_a_parent_and_no_waiter_is_lost() {
         assert!(waiting.is_empty(), "{} claims wait, seed {seed}", waiting.len());
         tick_after(&clock, &parent, Duration::from_micros(1));
         keyed.tick();
-        assert!(cfg!(not(feature = "calendar")) || global.is_full(&parent.snapshot().quotas), "seed {seed}");
+        assert!(global.is_full(&parent.snapshot().quotas), "seed {seed}");
         let full = ledgers[0].most();
         assert_eq!(KEYS.map(|key| keyed.available(&key)), [full.min(cap).min(parent.available()); 3], "seed {seed}");
     }

@@ -1,7 +1,6 @@
 //! Seed 004, the token bucket course: its five tests and its bonus points. The race is in `races.rs`.
 
 use super::On::Each;
-#[cfg(feature = "keyed")]
 use super::On::Keys;
 use super::scripts;
 use crate::fixture::*;
@@ -38,7 +37,6 @@ scripts! {
         at 999ms; try 10 -> denied, 9 left, retry in 1ms; at 1s; try 10 -> 0 left";
 }
 
-#[cfg(feature = "keyed")]
 scripts! {
     per_key_isolated: Keys(Quota::per_second(1).burst(3)), "
         ones 4 -> 3 granted, 1 denied
@@ -47,7 +45,6 @@ scripts! {
 }
 
 #[test]
-#[cfg(feature = "keyed")]
 fn bonus_churning_identifiers_do_not_grow_the_map_beyond_max_keys() {
     let clock = tollgate::ManualClock::new();
     let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).clock(clock.clone());

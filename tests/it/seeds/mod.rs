@@ -28,8 +28,6 @@ mod small_bucket;
 
 use crate::fixture::*;
 use futures::future::LocalBoxFuture;
-#[cfg(feature = "keyed")]
-use tollgate::KeyedLimiter;
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// The largest burst.
@@ -54,7 +52,6 @@ enum On {
     /// On each of these, with a clock that shows this time at the start.
     From(Duration, Quota),
     /// On several keys.
-    #[cfg(feature = "keyed")]
     Keys(Quota),
     Bucket(Quota),
     Capped(Quota, u64),
@@ -72,10 +69,8 @@ impl On {
                     let limiter = builder.clock(clock.clone()).build().unwrap();
                     Player::new(limiter, clock, quota).play(script, is_read);
                 }
-                #[cfg(feature = "keyed")]
                 Keys::play(starting_at(start), quota, script);
             }
-            #[cfg(feature = "keyed")]
             Self::Keys(quota) => Keys::play(ManualClock::new(), quota, script),
             Self::Bucket(quota) => seastar::run(quota, script),
             Self::Capped(quota, cap) => seastar::run_capped(quota, cap, script),
@@ -177,13 +172,11 @@ impl Door for Limiter {
     }
 }
 
-#[cfg(feature = "keyed")]
 struct Keys {
     keyed: KeyedLimiter<String>,
     key: String,
 }
 
-#[cfg(feature = "keyed")]
 impl Keys {
     /// Keys start full: those of a quota that starts with less are brought to it. Manual quotas have no keys.
     fn play(clock: ManualClock, quota: Quota, script: &str) {
@@ -197,7 +190,6 @@ impl Keys {
     }
 }
 
-#[cfg(feature = "keyed")]
 impl Door for Keys {
     fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         self.keyed.try_acquire(&self.key, cost).map(|grant| grant.remaining())

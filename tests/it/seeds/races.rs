@@ -40,7 +40,6 @@ fn threads_are_granted_exactly_the_capacity() {
 }
 
 #[test]
-#[cfg(feature = "keyed")]
 fn concurrent_allow_grants_at_most_capacity() {
     for _ in 0..10 {
         let quota = Quota::per_second(1).burst(50);

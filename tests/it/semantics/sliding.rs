@@ -116,10 +116,8 @@ fn a_sliding_quota_is_refused_where_no_window_is_counted() {
     }
 }
 
-#[cfg(feature = "keyed")]
 #[test]
 fn neither_a_parent_nor_a_store_counts_windows() {
-    use tollgate::KeyedLimiter;
     let error = |setting| ConfigError::SlidingUnsupported { quota: 0, quota_name: None, setting };
     let builder = || KeyedLimiter::<u64>::builder().quota(Quota::per_second(9));
     let parent = Limiter::new(sliding(9)).unwrap();
@@ -127,7 +125,6 @@ fn neither_a_parent_nor_a_store_counts_windows() {
     let parent = Limiter::new(one_per_milli(9)).unwrap();
     let _keys = builder().parent(&parent).build().unwrap();
     assert_eq!(parent.set_quota(0, sliding(9)).unwrap_err(), error("parent"));
-    #[cfg(feature = "distributed")]
     assert_eq!(
         Limiter::builder()
             .quota(sliding(9))

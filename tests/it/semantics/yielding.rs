@@ -65,7 +65,6 @@ fn refused_claims_let_other_tasks_run() {
     yields(PAID, async || assert_eq!(capped.wait(1).await, Err(ConsumeError::MustHold)));
 }
 
-#[cfg(feature = "keyed")]
 #[test]
 fn claims_of_keys_let_other_tasks_run() {
     let users = tollgate::KeyedLimiter::<u64>::new(Quota::new(1, DAY).burst(1 << 40)).unwrap();
@@ -80,7 +79,6 @@ fn claims_of_keys_let_other_tasks_run() {
     yields(MOSTLY_FREE, async || drop(users.clone().consume_owned(1, 1).await.unwrap()));
 }
 
-#[cfg(all(feature = "keyed", feature = "distributed"))]
 #[test]
 fn claims_of_shared_keys_let_other_tasks_run() {
     let store = tollgate::distributed::MemoryStore::new();
@@ -93,7 +91,6 @@ fn claims_of_shared_keys_let_other_tasks_run() {
     yields(PAID, async || _ = users.consume(&1, 1 << 40).within(Duration::ZERO).await.unwrap_err());
 }
 
-#[cfg(feature = "stream")]
 #[test]
 fn a_paced_stream_lets_other_tasks_run() {
     use futures::StreamExt;

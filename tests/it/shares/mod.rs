@@ -9,9 +9,7 @@ mod examples;
 mod fixture;
 pub(crate) mod fraction;
 mod histories;
-#[cfg(feature = "keyed")]
 mod keys;
-#[cfg(feature = "keyed")]
 mod late_parents;
 mod laws;
 pub(crate) mod model;

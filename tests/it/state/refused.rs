@@ -219,7 +219,6 @@ fn other_quotas_of_keys_are_refused_unless_the_state_converts() {
 }
 
 #[tokio::test]
-#[cfg(feature = "distributed")]
 async fn a_distributed_limiter_has_no_state() {
     let stores = tollgate::distributed::MemoryStore::new();
     let build = || Limiter::builder().quota(Quota::per_hour(10));

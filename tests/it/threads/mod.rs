@@ -4,7 +4,6 @@
 //! must come.
 
 mod clocks;
-#[cfg(feature = "keyed")]
 mod panics;
 mod storm;
 mod wakers;

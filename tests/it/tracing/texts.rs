@@ -198,7 +198,6 @@ fn a_joint_claim_is_a_span_in_each_of_its_queues() {
     });
 }
 
-#[cfg(feature = "keyed")]
 #[test]
 fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
     let clock = tollgate::ManualClock::new();
