@@ -1,6 +1,8 @@
 //! Three queues and the joint claims over some of them, simulated nanosecond by nanosecond: the rule of `core/joint.rs` for
 //! one set, without positions, virtual time, locks and threads.
 
+use crate::oracle::ops::continuous;
+use crate::oracle::{self, Int};
 use std::collections::{HashMap, VecDeque};
 
 pub(crate) const QUEUES: usize = 3;
@@ -18,8 +20,7 @@ pub(crate) struct Rule {
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rule: Rule,
-    level: u64,
-    rem: u64,
+    supply: oracle::Bucket,
     in_flight: u64,
     paused_until: u64,
     plain: VecDeque<(usize, u64)>,
@@ -52,50 +53,27 @@ pub(crate) struct Oracle {
 
 impl Bucket {
     fn new(rule: Rule) -> Self {
-        Self {
-            rule,
-            level: rule.initial,
-            rem: 0,
-            in_flight: 0,
-            paused_until: 0,
-            plain: VecDeque::new(),
-            held: false,
-            stays: false,
-            due: None,
-            start: None,
-        }
+        let [amount, period, burst, initial] = [rule.amount, rule.period, rule.burst, rule.initial].map(Int::from);
+        let supply = oracle::Bucket::new(continuous(amount, period, burst, initial), 0);
+        let (plain, [held, stays], [due, start]) = Default::default();
+        Self { rule, supply, in_flight: 0, paused_until: 0, plain, held, stays, due, start }
     }
 
-    /// Mints the token of the next nanosecond, if one is due. `front` is the cost of the claim at the front.
-    fn mint(&mut self, front: Option<u64>) {
-        let Rule { amount, period, burst, .. } = self.rule;
-        let bound = front.map_or(burst, |cost| burst.max(cost));
-        let credit = amount + self.rem;
-        let (minted, rem) = (credit / period, credit % period);
-        let space = bound.saturating_sub(self.level);
-        // The bucket was full before this nanosecond: the time is lost.
-        let burned = minted > space || (minted == space && rem >= amount);
-        self.level += minted.min(space);
-        self.rem = if burned { 0 } else { rem };
+    /// Mints what so many nanoseconds bring. `front` is the cost of the claim at the front.
+    fn mint(&mut self, nanoseconds: Int, front: Option<u64>) {
+        self.supply.mint(0, nanoseconds, front.map(Int::from));
     }
 
     /// The fraction of a token is lost while the bucket is full for another reason than minting.
     fn burn(&mut self, front: Option<u64>) {
-        if self.level >= front.map_or(self.rule.burst, |cost| self.rule.burst.max(cost)) && self.rem >= self.rule.amount
-        {
-            self.rem = 0;
-        }
+        self.mint(0, front);
     }
 
     /// When a claim of `cost` would be granted if it were at the front from `now` on.
     fn due(&self, now: u64, cost: u64) -> Option<u64> {
-        let Rule { amount, period, cap, .. } = self.rule;
-        let wait = match cost.saturating_sub(self.level) {
-            0 => 0,
-            need => (need * period - self.rem).div_ceil(amount),
-        };
-        let has_space = cap.is_none_or(|cap| self.in_flight + cost <= cap);
-        has_space.then_some((now + wait).max(self.paused_until))
+        let minted = self.supply.when(now.into(), cost.into())? as u64;
+        let has_space = self.rule.cap.is_none_or(|cap| self.in_flight + cost <= cap);
+        has_space.then_some(minted.max(self.paused_until))
     }
 
     fn time_to_mint(&self, cost: u64) -> u64 {
@@ -103,21 +81,18 @@ impl Bucket {
     }
 
     fn take(&mut self, cost: u64) {
-        self.level -= cost;
+        self.supply.level -= Int::from(cost);
         self.in_flight += cost;
     }
 
     fn give_back(&mut self, cost: u64) {
-        self.level = self.level.max((self.level + cost).min(self.rule.burst));
+        self.supply.add(cost.into(), self.rule.burst.into());
         self.in_flight -= cost;
     }
 
     /// Burns what was saved above the burst, and above the cost of the claim at the front.
     fn cut(&mut self, front: u64) {
-        let most = self.rule.burst.max(front);
-        if self.level > most {
-            (self.level, self.rem) = (most, 0);
-        }
+        self.supply.cut(self.rule.burst.max(front).into());
     }
 
     /// Holds the front joint claim of this cost, if there is one.
@@ -129,12 +104,12 @@ impl Bucket {
     }
 
     pub(crate) fn level(&self) -> u64 {
-        self.level
+        self.supply.level as u64
     }
 
     pub(crate) fn available(&self, now: u64) -> u64 {
         let most = self.rule.cap.map_or(u64::MAX, |cap| cap.saturating_sub(self.in_flight));
-        if self.plain.is_empty() && !self.held && now >= self.paused_until { self.level.min(most) } else { 0 }
+        if self.plain.is_empty() && !self.held && now >= self.paused_until { self.level().min(most) } else { 0 }
     }
 }
 
@@ -167,7 +142,7 @@ impl Oracle {
         self.now += 1;
         for queue in 0..QUEUES {
             let front = self.front_cost(queue);
-            self.buckets[queue].mint(front);
+            self.buckets[queue].mint(1, front);
         }
         (0..QUEUES).for_each(|queue| self.serve(queue));
     }
