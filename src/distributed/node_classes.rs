@@ -8,7 +8,7 @@ use super::planner::{LEAST_SLEEP, MARGIN};
 use super::{ClassClaims, LeaseGrant, LeaseRequest, RefillPlanner, View, Wanted};
 use crate::core::classes::lacks::ClassLack;
 use crate::core::classes::{ClassId, Classes, ROOT};
-use crate::core::rovers::{Rovers, ahead};
+use crate::core::rovers::{Rovers, ahead, later};
 use crate::core::state::State;
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -27,9 +27,8 @@ struct NodeClass {
     served: u64,
     /// The part of the class on this node, by the last answer.
     part: u64,
-    /// If the last answer gave nothing: when the class asks again, and whether the store keeps a place for it.
+    /// If the last answer gave nothing: when the class asks again.
     retry_at: u64,
-    is_placed: bool,
 }
 
 /// What all classes request.
@@ -142,6 +141,8 @@ impl State {
         let numbered = self.numbered_classes();
         let in_service = classes.scheduler.pick().map(|pick| (classes.owner(pick.leaf), pick.tokens));
         let scattered = self.in_service(rovers).map_or(0, |(start, end)| self.cover(planner.quota).lacks(start, end));
+        let base = self.base(rovers);
+        let from = if scattered > 0 { base } else { later(base, view.covered) };
         let mut with_lacks = HashSet::new();
         // Here children come before their parents.
         for (number, parent, lack) in numbered.iter().rev() {
@@ -153,6 +154,15 @@ impl State {
                 // The tokens of its turns come in pieces that do not complete the claim: it asks for all of it.
                 (lacks, given) = (lacks.max(scattered), 0);
             }
+            let leaf = classes.entry(lack.class).leaf;
+            let covered = given + classes.scheduler.paid(leaf);
+            let claims = (lack.class, covered, classes.scheduler.tree.most(leaf), class.part);
+            let before = (from, requests.wanted.want);
+            let (mut wanted, is_all) = self.request_claims(planner.quota, view, soon, before, claims);
+            if !is_all {
+                // Nobody waits for the store's tokens with claims that something else holds back.
+                lacks = lacks.min(wanted.want);
+            }
             if lacks == 0 && !with_lacks.contains(number) {
                 continue;
             }
@@ -162,21 +172,16 @@ impl State {
             if lacks > 0 {
                 requests.due = Some(requests.due.map_or(due, |first| first.min(due)));
             }
-            let mut wanted = Wanted::default();
-            if lacks > 0 && due <= view.now {
-                let covered = given + classes.scheduler.paid(classes.entry(lack.class).leaf);
-                let before = requests.wanted.want;
-                let claims = (lack.class, covered, before, class.part);
-                if let Some(claims) = self.request_claims(planner.quota, view, rovers, soon, claims) {
-                    wanted = claims;
-                    // The rest of the part is for debts.
-                    let rest = if wanted.want == 0 { lacks } else { class.debt.min(lacks.saturating_sub(wanted.want)) };
-                    let rest = rest.min(class.part.max(1).saturating_sub(wanted.want));
-                    if wanted.want == 0 {
-                        (wanted.first, wanted.age, wanted.useful) = (rest, view.in_vain_for, u64::MAX);
-                    }
-                    wanted.want += rest;
+            if lacks == 0 || due > view.now {
+                wanted = Wanted::default();
+            } else {
+                // The rest of the part is for debts.
+                let rest = if wanted.want == 0 { lacks } else { class.debt.min(lacks.saturating_sub(wanted.want)) };
+                let rest = rest.min(class.part.max(1).saturating_sub(wanted.want));
+                if wanted.want == 0 {
+                    (wanted.first, wanted.age, wanted.useful) = (rest, view.in_vain_for, u64::MAX);
                 }
+                wanted.want += rest;
             }
             let Wanted { want, first, age, useful, .. } = wanted;
             if want > 0 {
@@ -190,31 +195,38 @@ impl State {
         requests
     }
 
-    /// Whole claims of a class, up to its `part`, beyond the `covered` tokens that it has been given. Other classes request
-    /// `before` tokens. `None` if something else will still hold the first of them back at `soon`.
+    /// Whole claims of a class, up to its `part`, beyond the `covered` tokens that it has been given; of one that is larger
+    /// than its largest installment, the next installment. Other classes request the `before` tokens that come after `from`. And whether nothing else
+    /// will hold any of its claims back at `soon`, as far as that was looked at.
     fn request_claims(
         &self,
         quota: usize,
         view: &View,
-        rovers: &Rovers,
         soon: u64,
-        (class, mut covered, before, part): (ClassId, u64, u64, u64),
-    ) -> Option<Wanted> {
+        (from, before): (u64, u64),
+        (class, mut covered, most, part): (ClassId, u64, u64, u64),
+    ) -> (Wanted, bool) {
         let (leases, mut wanted) = (self.leases_of(quota), Wanted::default());
         for (number, cost, debt) in self.claims_of(class) {
-            let need = cost.saturating_sub(covered);
+            let lacks = cost.saturating_sub(covered);
             covered = covered.saturating_sub(cost + debt);
-            if need == 0 {
+            if lacks == 0 {
                 continue;
             }
+            let need = lacks.min(most);
             let all = before + wanted.want + need;
-            let is_enough = wanted.want > 0 && (wanted.want + need > part || all > view.lack);
-            if is_enough || !self.supply.would_pass(self.base(rovers).wrapping_add(all), quota, soon) {
-                return Some(wanted).filter(|wanted| wanted.want > 0);
+            if !self.supply.would_pass(from.wrapping_add(all), quota, soon) {
+                return (wanted, false);
+            }
+            if wanted.want > 0 && (wanted.want + need > part || all > view.lack) {
+                break;
             }
             wanted.add(view, number, need, leases.and_then(|leases| leases.wait_of(number)));
+            if need < lacks {
+                break;
+            }
         }
-        Some(wanted)
+        (wanted, true)
     }
 
     /// Records what an answer gave to the classes.
@@ -236,10 +248,10 @@ impl State {
                     let is_sent_away = grant.given == 0 && !is_outdated;
                     let sleep = grant.sleep.saturating_mul(1_000).max(LEAST_SLEEP);
                     class.retry_at = if is_sent_away { now.saturating_add(sleep) } else { 0 };
-                    class.is_placed = is_sent_away && grant.wait <= row.useful;
                 }
+                // The store gives less to others that are ahead of this class.
+                planner.placed |= row.lack > grant.given && !is_outdated;
             }
-            planner.placed = classes.known.values().any(|class| class.is_placed);
         }
         self.settle_classes(rovers, planner);
     }

@@ -79,7 +79,7 @@ pub(crate) struct RefillPlanner {
     nodes: u64,
     /// The node's part of what the store mints within the horizon, by the last answer.
     part: u64,
-    /// If the last answer gave nothing to waiters: when the node asks again, and whether the store keeps a place for it.
+    /// If the last answer gave nothing to waiters: when the node asks again. And whether the store expects it.
     retry_at: u64,
     pub(super) placed: bool,
     /// The first of the requests since which waiters got nothing.

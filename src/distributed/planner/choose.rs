@@ -31,7 +31,7 @@ impl RefillPlanner {
         let mut due = view.class_due.unwrap_or(runs_out).max(view.gate);
         let renewal = self.renews_at();
         let is_known = self.allowance > 0 || view.keeps;
-        let renews = is_known && renewal <= view.now || view.has_spares;
+        let mut renews = is_known && renewal <= view.now || view.has_spares;
         if due <= view.now || renews && view.gate <= view.now {
             let claims = view.wanted;
             if claims.want > 0 {
@@ -44,6 +44,7 @@ impl RefillPlanner {
             // Another bound delays the queue: even the front waiter could not use tokens now.
             due = view.now.saturating_add(lead_time);
             self.low = Some(view.covered.wrapping_add(view.lack));
+            renews |= self.placed;
         }
         if view.class_due.is_some() {
             // The next claim may be of a class that lacks nothing so far, and asks at once.
