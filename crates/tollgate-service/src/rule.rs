@@ -41,7 +41,8 @@ pub struct Rule {
     pub meter: Arc<Meter>,
     is_dynamic: bool,
     open: Vec<usize>,
-    bucket: OnceLock<Arc<Bucket>>,
+    /// Rules of several configurations share the inner lock: a request that began before a reload may make the limiter.
+    bucket: OnceLock<Arc<OnceLock<Bucket>>>,
 }
 
 impl Rule {
@@ -104,36 +105,35 @@ impl Rule {
     }
 
     /// Returns the limiter. The first request makes it: a file may have many rules that no request matches.
-    pub fn bucket(&self, maker: &Maker) -> &Arc<Bucket> {
-        self.bucket.get_or_init(|| {
+    pub fn bucket(&self, maker: &Maker) -> &Bucket {
+        self.bucket.get_or_init(Arc::default).get_or_init(|| {
             let maker = self.maker(maker);
             let bucket = match &maker.store {
                 Some(store) => store.limiter(self, maker.most_values).map(Bucket::Shared),
                 None => Bucket::new(&self.terms, &maker, None),
             };
             // The file was checked by making the limiter of each rule.
-            Arc::new(bucket.expect("the file was checked"))
+            bucket.expect("the file was checked")
         })
     }
 
     /// Returns the limiter if there is one.
-    pub fn made_bucket(&self) -> Option<&Arc<Bucket>> {
-        self.bucket.get()
+    pub fn made_bucket(&self) -> Option<&Bucket> {
+        self.bucket.get()?.get()
     }
 
     /// Takes over the limiter of the same rule of an earlier configuration, with all levels and waiting requests.
     pub fn adopt(&self, earlier: &Self) {
-        let is_same = self.terms.same_bucket(&earlier.terms) && self.open == earlier.open;
-        if let Some(bucket) = earlier.bucket.get().filter(|_| is_same) {
+        if self.terms.same_bucket(&earlier.terms) && self.open == earlier.open {
             // A new rule has no limiter yet.
-            let _ = self.bucket.set(Arc::clone(bucket));
+            let _ = self.bucket.set(Arc::clone(earlier.bucket.get_or_init(Arc::default)));
         }
     }
 
     /// Continues from saved levels. Returns false if these are the levels of other limits, or the rule has a limiter.
     pub fn restore(&self, saved: Saved, maker: &Maker) -> bool {
         let bucket = Bucket::new(&self.terms, &self.maker(maker), Some(saved));
-        bucket.is_ok_and(|bucket| self.bucket.set(Arc::new(bucket)).is_ok())
+        bucket.is_ok_and(|bucket| self.bucket.get_or_init(Arc::default).set(bucket).is_ok())
     }
 
     /// A rule without open levels has one key.

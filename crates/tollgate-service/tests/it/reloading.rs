@@ -82,6 +82,18 @@ async fn a_reload_keeps_levels_and_a_bad_file_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_began_before_a_reload_is_charged_to_the_limit_that_goes_on() {
+    let directory = Directory::new("during");
+    directory.write("a.yaml", &rule("a", 1));
+    let (service, reloader) = start(&directory);
+    let before = service.rules.load_full();
+    directory.write("b.yaml", &rule("b", 1));
+    reloader.look();
+    assert!(before.all[0].bucket(&service.maker).try_charge(b"v", 1).is_ok(), "the first request makes the limiter");
+    assert_eq!(passed(&service, "a k=v", 1).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn levels_survive_a_restart() {
     let directory = Directory::new("state");
     let rules = "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 3}}, \
