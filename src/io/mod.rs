@@ -50,9 +50,9 @@
 //!   what the connections kept when the window began: less than a chunk each.
 //! * Neither `flush` nor `shutdown` waits for tokens: everything that was reported as written has been paid for.
 //! * Futures that read or write can be dropped at any time: the wrapper keeps the bytes that were read, and its place
-//!   in the queue, for the next read or write. A write that is given up leaves the queue at `flush`, at `shutdown`, or
-//!   when the wrapper is dropped. A read does not make it leave, because the other half of a connection may wait to
-//!   write. Until then, up to a chunk of tokens may be granted to it and stay unused.
+//!   in the queue, for the next read or write. A write that is given up leaves the queue at `shutdown`, or when the
+//!   wrapper is dropped. Neither a read nor `flush` makes it leave, because a task may do these while it waits to write.
+//!   Until then, up to a chunk of tokens may be granted to it and stay unused.
 //! * If the limiter refuses (it is closed, or its queue is full), the call returns an [`io::Error`]. Its
 //!   [`get_ref`](std::io::Error::get_ref) is a [`ConsumeError`]. No byte is lost: bytes that were read and not
 //!   returned are in [`into_parts`](PacedIo::into_parts).

@@ -150,14 +150,9 @@ impl<T: AsyncWrite, R: AsLimiter, W: AsLimiter> AsyncWrite for PacedIo<T, R, W> 
         self.inner.is_write_vectored()
     }
 
-    /// Flushes the inner writer. A caller that flushes has given up a write that still waits, so that write leaves the
-    /// queue.
+    /// Flushes the inner writer. A write that waits keeps its place in the queue, and its task is woken.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.project();
-        if let Some(writing) = this.writing {
-            writing.chunks.cancel();
-        }
-        this.inner.poll_flush(cx)
+        self.project().inner.poll_flush(cx)
     }
 
     /// Shuts the inner writer down. Nothing will be written any more, so a write that still waits leaves the queue, and

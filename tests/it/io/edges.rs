@@ -4,6 +4,7 @@ use super::*;
 
 use scripted::Step::{Bytes, Pending};
 use scripted::{Drain, Source, Step};
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::{consume_budget, has_budget_remaining};
@@ -75,7 +76,7 @@ async fn a_writer_that_is_not_ready_holds_no_tokens_although_its_task_has_no_bud
             consume_budget().await;
         }
         // The script's writer does not take part in cooperative scheduling, and never wakes.
-        std::future::poll_fn(|cx| Pin::new(&mut paced).poll_write(cx, &[7]).map(drop)).await;
+        poll_fn(|cx| Pin::new(&mut paced).poll_write(cx, &[7]).map(drop)).await;
     });
     tokio::time::sleep(MILLI).await;
     assert_eq!(paid(&limiter), 2);
@@ -87,6 +88,22 @@ fn a_writer_that_takes_nothing_holds_no_tokens() {
     let mut paced = drain([Bytes(1), Bytes(1), Bytes(0)]).pace_writes(&limiter);
     let error = assert_ready_err!(spawn(paced.write_all(&[7; 3])).poll());
     assert_eq!((error.kind(), paid(&limiter)), (io::ErrorKind::WriteZero, 2));
+}
+
+#[test]
+fn a_write_that_waits_is_woken_although_its_task_also_flushes() {
+    let (limiter, clock) = by_hand(160, 0);
+    let mut paced = drain([]).pace_writes(&limiter);
+    // As a TLS stream does: what it wrote before is flushed while the next write waits.
+    let mut write = spawn(poll_fn(|cx| {
+        let written = Pin::new(&mut paced).poll_write(cx, &[7; 5]);
+        assert!(Pin::new(&mut paced).poll_flush(cx).is_ready());
+        written
+    }));
+    assert_pending!(write.poll());
+    tick_after(&clock, &limiter, 5 * MILLI);
+    assert!(write.is_woken());
+    assert_eq!(assert_ready_ok!(write.poll()), 5);
 }
 
 #[test]

@@ -260,15 +260,12 @@ proptest! {
                     model.refund(&mut reader);
                     model.readers[index].script = reader.script;
                 }
-                Op::Flush(index) | Op::Shutdown(index) => {
+                Op::Flush(index) => prop_assert!(spawn(world.writers[index].flush()).poll().is_ready()),
+                Op::Shutdown(index) => {
                     let mut writer = std::mem::take(&mut model.writers[index]);
                     model.leave(&mut writer);
-                    if matches!(op, Op::Flush(_)) {
-                        prop_assert!(spawn(world.writers[index].flush()).poll().is_ready());
-                    } else {
-                        prop_assert!(spawn(world.writers[index].shutdown()).poll().is_ready());
-                        model.refund(&mut writer);
-                    }
+                    prop_assert!(spawn(world.writers[index].shutdown()).poll().is_ready());
+                    model.refund(&mut writer);
                     model.writers[index] = writer;
                 }
                 Op::Pass(nanos) => model.pair.pass(nanos),
