@@ -143,6 +143,13 @@ impl Refusal {
         };
         Self { reason, left, retry_after: refused.retry_after(), limit }
     }
+
+    /// Without a wait, a claim that would have to wait is over the limit.
+    fn after(wait: Duration, refused: ConsumeError) -> Self {
+        let refusal = Self::of(refused);
+        let is_over = wait.is_zero() && refusal.reason == Reason::TooLate;
+        if is_over { Self { reason: Reason::OverLimit, ..refusal } } else { refusal }
+    }
 }
 
 impl Bucket {
@@ -241,7 +248,7 @@ impl Bucket {
             Self::Shared(limiter) => limiter.consume(key, cost).within(wait).await.map(|grant| grant.remaining()),
             Self::Classes { .. } => self.class(key).consume(cost).within(wait).await.map(|grant| grant.remaining()),
         };
-        charged.map_err(Refusal::of)
+        charged.map_err(|refused| Refusal::after(wait, refused))
     }
 
     /// Returns the limiter of one value, for [`charge_all`].
@@ -318,7 +325,7 @@ pub async fn charge_all(claims: &[(AnyLimiter, u64)], wait: Duration) -> Result<
         };
     }
     by_count!(1 2 3 4 5 6 7 8).map_err(|error| match error {
-        JoinError::Refused { limiter, error } => (limiter, Refusal::of(error)),
+        JoinError::Refused { limiter, error } => (limiter, Refusal::after(wait, error)),
         _ => (0, Refusal::because(Reason::Gone)),
     })
 }

@@ -114,7 +114,8 @@ impl Service {
 
     /// A request that waits for a store that is away comes too late, and the reason is the store.
     fn named_outage(&self, rule: &Rule, refusal: Refusal) -> Refusal {
-        let waited_for_store = rule.terms.outage == Outage::Wait && refusal.reason == Reason::TooLate;
+        let is_late = matches!(refusal.reason, Reason::TooLate | Reason::OverLimit);
+        let waited_for_store = rule.terms.outage == Outage::Wait && is_late;
         match &self.maker.store {
             Some(store) if waited_for_store && store.is_away() => Refusal { reason: Reason::StoreAway, ..refusal },
             _ => refusal,

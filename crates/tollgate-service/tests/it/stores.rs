@@ -36,6 +36,7 @@ async fn share(url: &str) -> [Service; 2] {
             both += passed(&one, text, 1).await + passed(&other, text, 1).await;
         }
         assert_eq!(both, limit, "{text:.40}");
+        assert_eq!(ask(&one, text).await.reason, Some(Reason::OverLimit), "{text:.40}");
     }
     // Each descriptor is charged, as in memory.
     assert!(!ask(&one, "d window=v bucket=w").await.passes());

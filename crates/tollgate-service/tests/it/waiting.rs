@@ -191,7 +191,8 @@ async fn all_or_nothing_charges_no_rule_if_one_refuses() {
         let status = ask(service, "d wide=v wide=w").await.response.statuses.remove(0);
         assert_eq!(status.limit_remaining, left);
     }
-    assert_eq!(codes(&ask(&all, "d wide=v narrow=v").await), "over : ok over");
+    let answer = ask(&all, "d wide=v narrow=v").await;
+    assert_eq!((codes(&answer), answer.reason), ("over : ok over".to_owned(), Some(Reason::OverLimit)));
     // Two descriptors with one bucket are charged together.
     assert_eq!(codes(&ask(&all, "d wide=x wide=x wide=y").await), "ok : ok ok ok");
     assert_eq!(ask(&all, "d wide=x").await.response.statuses[0].limit_remaining, 6);
