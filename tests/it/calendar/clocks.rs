@@ -16,23 +16,6 @@ fn evening() -> (Builder, ManualClock) {
 }
 
 #[test]
-fn the_level_becomes_the_amount_at_midnight() {
-    let (builder, clock) = evening();
-    let limiter = builder.build().unwrap();
-    drop(limiter.try_acquire(3).unwrap());
-    clock.advance(2 * HOUR - Duration::from_nanos(1));
-    assert_eq!(limiter.available(), 7);
-    clock.advance(Duration::from_nanos(1));
-    assert_eq!(limiter.available(), 10, "nothing is carried over");
-    drop(limiter.try_acquire(10).unwrap());
-    let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1) else { panic!("nothing is left") };
-    assert_eq!(denied.retry_after, Some(24 * HOUR));
-    assert_eq!((limiter.estimate(10), limiter.estimate(11)), (Some(24 * HOUR), Some(48 * HOUR)));
-    clock.advance(100 * 24 * HOUR);
-    assert_eq!(limiter.available(), 10);
-}
-
-#[test]
 fn a_claim_waits_for_midnight_and_is_refused_if_that_is_too_late() {
     let (builder, clock) = evening();
     let limiter = builder.build().unwrap();
@@ -60,30 +43,6 @@ fn a_clock_that_was_wrong_by_years_is_corrected() {
     assert_eq!(limiter.available(), 0, "the day has begun before");
     clock.advance(2 * HOUR);
     assert_eq!(limiter.available(), 10);
-}
-
-#[test]
-fn a_refund_counts_in_the_period_of_its_grant() {
-    let (builder, clock) = evening();
-    let limiter = builder.quota(Quota::per_second(1_000)).build().unwrap();
-    let (mut old, mut spent) = (limiter.try_acquire(5).unwrap(), limiter.try_acquire(5).unwrap());
-    assert_eq!(spent.remaining(), 0);
-    spent.settle(3);
-    assert_eq!(limiter.available(), 2);
-    clock.advance(2 * HOUR);
-    let mut new = limiter.try_acquire(6).unwrap();
-    assert_eq!((new.remaining(), limiter.available()), (4, 4));
-    old.settle(0);
-    assert_eq!(limiter.available(), 4, "yesterday's tokens");
-    new.settle(1);
-    assert_eq!(limiter.available(), 9);
-    // The clock is set forward over the next midnight, which the last grant has not seen.
-    let mut last = limiter.try_acquire(9).unwrap();
-    clock.set_wall(clock.wall() + 24 * HOUR);
-    clock.advance(MINUTE);
-    drop(limiter.try_acquire(6).unwrap());
-    last.settle(0);
-    assert_eq!(limiter.available(), 4, "yesterday's tokens");
 }
 
 #[test]

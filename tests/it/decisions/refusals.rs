@@ -19,19 +19,6 @@ fn the_hint_is_exact_where_its_numbers_fill_more_than_64_bits() {
 }
 
 #[test]
-fn a_hint_taken_while_the_clock_stands_back_is_for_that_clock() {
-    let fixture = Fixture::new(one_per_milli(9));
-    fixture.clock.advance(4 * MILLI);
-    fixture.limiter.tick();
-    fixture.clock.step_back(3 * MILLI);
-    assert_eq!(fixture.denied(6).retry_after, Some(5 * MILLI));
-    fixture.clock.advance(5 * MILLI - NANO);
-    assert_eq!(fixture.denied(6).retry_after, Some(NANO));
-    fixture.clock.advance(NANO);
-    assert!(fixture.limiter.try_acquire(6).is_ok());
-}
-
-#[test]
 fn a_grant_tells_what_remains_behind_it() {
     let fixture = Fixture::new(one_per_milli(9).initial(9));
     let first = fixture.limiter.try_acquire(2).unwrap();

@@ -29,23 +29,6 @@ fn a_joint_claim_in_no_limiter_is_granted() {
 }
 
 #[test]
-fn a_member_of_cost_zero_changes_nothing_and_never_waits() {
-    let (clock, [a, b]) = on_a_clock([empty(5), Quota::manual(1).initial(0).into()]);
-    let _in_front = pending(b.consume(1));
-    let mut claim = pending(join([(&b, 0), (&a, 2)]));
-    assert_eq!(b.snapshot().waiting_tasks, 1);
-    pass(2, &clock, &[&a]);
-    assert!(claim.is_woken());
-    assert_eq!(costs(&mut claim), [0, 2]);
-    assert_eq!((spent(&a), spent(&b)), (2, 0));
-    assert_eq!(
-        costs(&mut spawn(join([(&a, 0), (&b, 0)]))),
-        [0, 0],
-        "though a claim waits in one and the other is empty"
-    );
-}
-
-#[test]
 fn each_grant_is_settled_on_its_own() {
     let (_clock, [a, b]) = on_a_clock([full(10), full(10)]);
     let [mut of_a, mut of_b] = done(&mut spawn(join([(&a, 6), (&b, 6)]))).unwrap();

@@ -100,29 +100,6 @@ fn joint_claims_over_other_limiters_pass_too() {
     assert!(waits.is_woken());
 }
 
-/// One place in flight: the others use it while the other limiter has no tokens. When it has, the next release goes to
-/// the joint claim.
-#[test]
-fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
-    let clock = ManualClock::new();
-    let build = || Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).clock(clock.clone());
-    let (capped, slow) = (build().build().unwrap(), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));
-    let joint = pending(join([(&capped, 1), (&slow, 1)]));
-    for _ in 0..8 {
-        let mut other = spawn(capped.consume(1));
-        drop(assert_ready_ok!(other.poll()));
-        assert!(!joint.is_woken());
-        pass(1, &clock, &[&capped, &slow]);
-    }
-    let mut last = spawn(capped.consume(1));
-    let grant = assert_ready_ok!(last.poll());
-    // After one of the two it is at the front: the capped limiter needs a millisecond to mint a token.
-    pass(2, &clock, &[&capped, &slow]);
-    let behind = pending(capped.consume(1));
-    drop(grant);
-    assert!(joint.is_woken() && !behind.is_woken());
-}
-
 #[test]
 fn a_debt_charged_while_a_claim_is_aside_does_not_delay_it() {
     let (clock, [fast, slow]) = on_a_clock([full(5), Quota::new(1, 10 * MS).burst(1).initial(0).into()]);

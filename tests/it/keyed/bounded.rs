@@ -53,18 +53,6 @@ fn a_new_key_is_refused_exactly_while_all_keys_are_in_debt() {
 }
 
 #[test]
-fn an_unused_live_entry_frees_its_place() {
-    let (keyed, clock) = bounded(1);
-    drop(keyed.try_acquire(&1, 2).unwrap());
-    let waiting = pending(keyed.consume(&1, 1));
-    clock.advance(10 * SECOND);
-    assert!(is_turned_away(&keyed, 2), "the claim waits, due or not");
-    drop(waiting);
-    assert!(!is_turned_away(&keyed, 2), "the claim left, and the bucket is full");
-    assert!(is_turned_away(&keyed, 1));
-}
-
-#[test]
 fn tokens_in_flight_keep_a_key_and_their_release_frees_it() {
     let (keyed, clock) = manual(|it| it.quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(1));
     let grant = keyed.try_acquire(&1, 1).unwrap();

@@ -42,29 +42,6 @@ fn the_end_of_a_pause_asks_no_quota_of_a_key_that_is_not_stored() {
     assert_eq!(keyed.snapshot().keys, 0);
 }
 
-/// A key that is stored as nothing, as packed levels, as a custom entry and as a live entry.
-#[test]
-fn the_end_of_a_pause_of_all_resumes_keys_of_every_kind() {
-    let (keyed, clock) = plain(Quota::per_second(10));
-    drop(keyed.try_acquire(&1, 4).unwrap());
-    keyed.set_quota_for(&2, [Quota::per_second(7), Quota::per_day(50)]).unwrap();
-    let mut waiting = pending(keyed.consume(&3, 12));
-    keyed.pause_all_for(9 * SECOND);
-    clock.advance(SECOND);
-    let mut newcomer = pending(keyed.consume(&4, 1));
-    keyed.tick();
-    assert!(!waiting.is_woken() && !newcomer.is_woken());
-    for key in [1, 2] {
-        let Err(TryAcquireError::Denied(denied)) = keyed.try_acquire(&key, 1) else { panic!("not denied: {key}") };
-        assert_eq!((denied.by, denied.retry_after, denied.remaining), (Bound::Pause, Some(8 * SECOND), 0));
-    }
-    assert!(keyed.entries().all(|entry| entry.available == 0));
-    keyed.resume_all();
-    assert!(assert_ready!(waiting.poll()).is_ok() && assert_ready!(newcomer.poll()).is_ok());
-    assert_eq!([1, 2].map(|key| keyed.available(&key)), [10, 7]);
-    assert!(keyed.try_acquire(&5, 2).is_ok());
-}
-
 #[test]
 fn a_handle_ends_the_pause_of_its_key_and_not_that_of_all_keys() {
     let (keyed, _clock) = plain(Quota::per_second(10));
@@ -103,24 +80,6 @@ async fn waiters_are_timed_anew_when_a_pause_ends_early() {
 }
 
 #[test]
-fn a_raised_cap_serves_waiters_and_a_lowered_one_holds_them_back() {
-    let (keyed, _clock) = manual(|it| it.quota(Quota::per_second(100)).max_in_flight(1));
-    let held = keyed.try_acquire(&1, 1).unwrap();
-    let mut waiting = pending(keyed.consume(&1, 1));
-    keyed.set_max_in_flight(2).unwrap();
-    let second = assert_ready!(waiting.poll()).unwrap();
-    keyed.set_max_in_flight(1).unwrap();
-    drop(held);
-    assert!(keyed.try_acquire(&1, 1).is_err(), "one token is still in flight");
-    drop(second);
-    assert!(keyed.try_acquire(&1, 1).is_ok());
-    assert_eq!(keyed.available(&2), 1);
-    assert!(matches!(keyed.set_max_in_flight(0), Err(ConfigError::BadMaxInFlight { .. })));
-    let (uncapped, _) = plain(Quota::per_second(1));
-    assert_eq!(uncapped.set_max_in_flight(3), Err(ConfigError::NotCapped));
-}
-
-#[test]
 fn an_owned_grant_is_taken_at_once_and_settled_later() {
     let (keyed, _clock) = plain(Quota::per_second(10));
     let mut grant = keyed.clone().try_acquire_owned(1, 4).unwrap();
@@ -132,4 +91,12 @@ fn an_owned_grant_is_taken_at_once_and_settled_later() {
     keyed.close();
     assert!(keyed.is_closed());
     assert!(matches!(keyed.try_acquire_owned(1, 1), Err(TryAcquireError::Closed)));
+}
+
+#[test]
+fn a_cap_of_zero_or_where_there_was_none_is_refused() {
+    let (keyed, _): (KeyedLimiter<u64>, _) = manual(|it| it.quota(Quota::per_second(100)).max_in_flight(1));
+    assert!(matches!(keyed.set_max_in_flight(0), Err(ConfigError::BadMaxInFlight { .. })));
+    let (uncapped, _) = plain(Quota::per_second(1));
+    assert_eq!(uncapped.set_max_in_flight(3), Err(ConfigError::NotCapped));
 }

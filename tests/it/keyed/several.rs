@@ -321,42 +321,6 @@ fn levels_of_several_quotas_by_key_are_exact_after_any_idle_time() {
     histories(true);
 }
 
-/// A key with its own rate is the fifth in its table. A free slot for it is looked for among the others first.
-#[test]
-fn a_key_inserted_into_a_full_table_is_read_correctly_after_hours() {
-    for (rate, rest) in [(1_000_003, 3 * HOUR), (999, 120 * DAY)] {
-        let clock = ManualClock::new();
-        let by = move |key: &u64| Quota::per_second(if *key == 4 { rate } else { 1 });
-        let keyed = KeyedLimiter::builder().quota_by(by).clock(clock.clone()).shards(1).build().unwrap();
-        (0..4).for_each(|key| drop(keyed.try_acquire(&key, 1).unwrap()));
-        drop(keyed.try_acquire(&4, rate).unwrap());
-        clock.advance(nanoseconds(rest));
-        assert_eq!((keyed.available(&4), keyed.estimate(&4, rate)), (rate, Some(Duration::ZERO)));
-        assert!(keyed.try_acquire(&4, rate).is_ok());
-    }
-}
-
-/// The level of the first quota is full for longer than packed levels can be read, while the second is still in debt.
-#[test]
-fn a_quota_that_is_full_for_years_is_read_correctly_while_the_other_is_in_debt() {
-    // A packed level of the first quota can be read for 8 s after its last update. The second quota takes years to fill
-    // up.
-    let first = Quota::per_second(300_000_007).burst(5);
-    let (keyed, clock) = manual(|it| it.quota(first).quota(Quota::per_day(1).burst(10_000)).shards(1));
-    for _ in 0..400 {
-        drop(keyed.try_acquire(&1, 5).unwrap());
-        clock.advance(Duration::from_secs(1));
-    }
-    for _ in 0..300 {
-        clock.advance(nanoseconds(12 * HOUR + 1));
-        assert_eq!(keyed.available(&1), 5);
-        // Calls on another key sweep the shard.
-        drop(keyed.try_acquire(&2, 1));
-        assert_eq!(keyed.quota_snapshots(&1)[0].level, 5);
-    }
-    assert!(keyed.quota_snapshots(&1)[1].level < 9_000);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
     let one = Quota::per_second(1).burst(1);

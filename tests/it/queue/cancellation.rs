@@ -14,18 +14,6 @@ fn a_claim_that_was_never_polled_has_no_effect() {
 }
 
 #[test]
-fn a_due_grant_that_was_not_delivered_goes_to_the_next() {
-    let fixture = Fixture::new(one_per_milli(9));
-    let due = fixture.enter(3);
-    let mut next = fixture.enter(2);
-    // No tick: the drop itself finds that three tokens were granted a moment ago.
-    fixture.clock.advance(3 * MILLI);
-    drop(due);
-    let _grant = served(&mut next);
-    assert_eq!(fixture.limiter.available(), 1);
-}
-
-#[test]
 fn a_future_dropped_after_its_grant_was_taken_gives_nothing_back() {
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
     let mut waiting = fixture.enter(3);
@@ -36,19 +24,6 @@ fn a_future_dropped_after_its_grant_was_taken_gives_nothing_back() {
     assert_eq!((fixture.limiter.available(), after.in_flight, after.refunded), (0, Some(3), 0));
     drop(grant);
     assert_eq!(fixture.limiter.snapshot().in_flight, Some(0));
-}
-
-#[test]
-fn the_front_can_leave_while_the_ceiling_holds_it() {
-    let fixture = Fixture::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(4));
-    let held = fixture.take(3);
-    let front = fixture.enter(4);
-    let mut next = fixture.enter(1);
-    drop(front);
-    let _grant = served(&mut next);
-    assert_eq!(fixture.limiter.snapshot().in_flight, Some(4));
-    drop(held);
-    assert_eq!(fixture.limiter.available(), 3);
 }
 
 #[test]

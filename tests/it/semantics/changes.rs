@@ -2,18 +2,6 @@
 
 use super::*;
 
-#[test]
-fn set_quota_to_a_burst_that_is_just_full_keeps_the_tokens_of_this_nanosecond() {
-    let quota = Quota::new(3, 10 * NANO).burst(5).initial(4);
-    let fixture = Fixture::new(quota);
-    // A token and two tenths: the last token and the fraction came in the fourth nanosecond.
-    fixture.pass(4 * NANO);
-    fixture.limiter.set_quota(0, quota).unwrap();
-    let _grant = fixture.take(5);
-    fixture.pass(3 * NANO);
-    assert_eq!(fixture.limiter.available(), 1);
-}
-
 /// The speed at which the larger bucket was emptied must not cost the smaller one tokens: with so few tokens every call
 /// reads the clock.
 #[test]
@@ -84,42 +72,6 @@ fn set_quota_with_the_same_period_leaves_the_boundaries_of_a_stepped_quota_where
     assert_eq!(fixture.level(), 11);
     fixture.pass(60 * SECOND);
     assert_eq!(fixture.level(), 14);
-}
-
-/// The elapsed share of the period is kept, to the nanosecond.
-#[test]
-fn set_quota_with_another_period_keeps_the_share_of_it_that_has_passed() {
-    let stepped = |period| Quota::new(10, period).stepped().initial(0);
-    for (period, left) in [(6 * SECOND, 4 * SECOND), (DAY, DAY * 2 / 3), (7 * NANO, 5 * NANO)] {
-        let fixture = Fixture::new(stepped(60 * SECOND));
-        fixture.pass(20 * SECOND);
-        fixture.limiter.set_quota(0, stepped(period)).unwrap();
-        assert_eq!(fixture.denied(1).retry_after, Some(left));
-        fixture.pass(left - NANO);
-        assert_eq!(fixture.level(), 0);
-        fixture.pass(NANO);
-        assert_eq!(fixture.level(), 10);
-        let _grant = fixture.take(10);
-        fixture.pass(period - NANO);
-        assert_eq!(fixture.level(), 0);
-        fixture.pass(NANO);
-        assert_eq!(fixture.level(), 10);
-    }
-}
-
-#[test]
-fn set_quota_to_another_way_of_refilling_begins_anew_and_keeps_whole_tokens() {
-    let quotas = [Quota::per_minute(6).burst(9).initial(2), Quota::per_minute(6).burst(9).stepped(), Quota::manual(9)];
-    let first = [Some(10 * SECOND), Some(60 * SECOND), None];
-    for (from, before) in quotas.into_iter().enumerate() {
-        for (to, after) in quotas.into_iter().enumerate().filter(|(to, _)| *to != from) {
-            let fixture = Fixture::new(before.initial(2));
-            fixture.pass(9 * SECOND);
-            fixture.limiter.set_quota(0, after).unwrap();
-            assert_eq!(fixture.level(), 2);
-            assert_eq!(fixture.denied(3).retry_after, first[to], "{before} to {after}");
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]

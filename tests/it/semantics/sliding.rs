@@ -7,42 +7,6 @@ fn sliding(amount: u64) -> Quota {
 }
 
 #[test]
-fn all_goes_at_once_and_comes_back_a_period_after_it_went() {
-    let fixture = Fixture::new(sliding(60));
-    fixture.pass(5 * NANO);
-    let _grant = fixture.take(60);
-    let mut waiting = [fixture.enter(1), fixture.enter(60)];
-    // A slot of ten nanoseconds ends at the tenth.
-    assert_eq!(fixture.denied(1).retry_after, Some(965 * NANO), "behind both");
-    fixture.pass(324 * NANO);
-    waiting.iter_mut().for_each(waits);
-    fixture.pass(NANO);
-    let _first = served(&mut waiting[0]);
-    fixture.pass(319 * NANO);
-    waits(&mut waiting[1]);
-    fixture.pass(NANO);
-    assert_eq!(served(&mut waiting[1]).remaining(), 0);
-}
-
-/// From the latest end, a refund of the first grant would let the second come back with it.
-#[test]
-fn a_refund_comes_out_of_the_oldest_end_and_counts_for_one_period() {
-    let fixture = Fixture::new(sliding(20));
-    let mut first = fixture.take(12);
-    fixture.pass(100 * NANO);
-    let mut second = fixture.take(8);
-    second.settle(0);
-    assert_eq!(fixture.limiter.available(), 8);
-    fixture.pass(220 * NANO);
-    assert_eq!(fixture.limiter.available(), 12, "the rest of the first grant, as if it were the second");
-    let _third = fixture.take(12);
-    first.settle(0);
-    assert_eq!(fixture.limiter.available(), 0, "its tokens are back already");
-    fixture.pass(100 * NANO);
-    assert_eq!(fixture.limiter.available(), 8);
-}
-
-#[test]
 fn a_claim_for_more_than_the_amount_is_refused() {
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(100)).quota(sliding(7)).quota(sliding(5)));
     let refused = ConsumeError::TooLarge { cost: 6, most: 5, by: Some(Bound::Quota(2)), quota_name: None };
@@ -69,29 +33,6 @@ fn a_claim_that_waits_when_the_amount_falls_below_it_is_granted_alone() {
     waits(&mut waiting[1]);
     fixture.pass(NANO);
     let _next = served(&mut waiting[1]);
-}
-
-#[test]
-fn another_kind_of_quota_keeps_the_level_and_another_window_what_is_in_it() {
-    let fixture = Fixture::new(Quota::new(1, MILLI).burst(10));
-    let _grant = fixture.take(4);
-    fixture.limiter.set_quota(0, sliding(20)).unwrap();
-    assert_eq!(fixture.level(), 6, "the other 14 count as granted now");
-    fixture.limiter.set_quota(0, sliding(23)).unwrap();
-    assert_eq!(fixture.level(), 9);
-    fixture.pass(320 * NANO);
-    assert_eq!(fixture.level(), 23);
-    let _grant = fixture.take(13);
-    fixture.limiter.set_quota(0, Quota::new(4, 160 * NANO).sliding()).unwrap();
-    assert_eq!(fixture.level(), -9);
-    fixture.pass(160 * NANO);
-    assert_eq!(fixture.level(), 4);
-    fixture.limiter.set_quota(0, one_per_milli(64_000)).unwrap();
-    for _ in 0..10 {
-        fixture.pass(MILLI);
-        drop(fixture.take(1));
-    }
-    assert_eq!(fixture.level(), 4);
 }
 
 #[test]
