@@ -2,8 +2,8 @@
 //! clock, no network.
 //!
 //! **Guarantees of this file:** no token is minted before its instant; pieces are minted in the order in which they
-//! were promised; each token is minted here at most once. Tokens that come while there is no space for them are `spare`
-//! and are returned to the store.
+//! were promised, after what is there; each token is minted here at most once. Tokens that come while there is no space
+//! for them are `spare` and are returned to the store.
 
 use super::{QuotaTerms, RefillPlanner, SentAway, Store};
 use crate::core::arithmetic::{gcd, mul_div, wait_for};
@@ -181,6 +181,17 @@ impl Leases {
     pub(crate) fn push(&mut self, lease: Lease) {
         if lease.tokens > 0 {
             self.list.push_back(lease);
+        }
+    }
+
+    /// Takes tokens that are there. They come before promised ones, unless they form one piece with these.
+    pub(crate) fn push_here(&mut self, lease: Lease) {
+        if lease.goes_on {
+            return self.push(lease);
+        }
+        if lease.tokens > 0 {
+            self.list.front_mut().into_iter().for_each(|next| next.goes_on = false);
+            self.list.push_front(lease);
         }
     }
 

@@ -275,7 +275,7 @@ impl State {
             let granted = answer.now.min(space);
             (granted, promised_lease.without_stale(at, space - granted))
         };
-        leases.push(Lease { goes_on, ..Lease::new(at, Pace::AT_ONCE, 0, granted) });
+        leases.push_here(Lease { goes_on, ..Lease::new(at, Pace::AT_ONCE, 0, granted) });
         leases.push(promised_lease);
         if planner.classes.is_some() {
             self.note_class_answer(rovers, &mut planner, ask, answer, now);

@@ -209,10 +209,22 @@ fn an_answer_goes_on_with_the_one_before_unless_others_were_between_or_it_is_rep
     assert_eq!(pieces(1, 5, 0, 3), [8]);
     assert_eq!(pieces(1, 6, 0, 3), [5, 3]);
     assert_eq!(pieces(1, 0, 2, 3), [10]);
-    assert_eq!(pieces(2, 0, 2, 3), [5, 2, 3]);
+    // What is there comes before what is promised.
+    assert_eq!(pieces(2, 0, 2, 3), [2, 5, 3]);
     let mut first = Node::new(Outage::Wait);
     first.receive(0, 1, 0, &LeaseGrant { now: 2, promised: 3, allowance: 20, ..LeaseGrant::default() });
     assert_eq!(first.pieces(), [5]);
+}
+
+/// They lay behind the promised one, and those that the front did not need when it came were lost.
+#[test]
+fn what_is_there_is_served_before_what_is_promised() {
+    let mut node = Node::new(Outage::Wait).waiting(&[1; 5]);
+    node.receive(0, 1, 0, &LeaseGrant { promised: 1, ..LeaseGrant::default() });
+    // Tokens of other nodes are promised too: these 4 were returned.
+    node.receive(10, 2, 0, &LeaseGrant { before: 1, now: 4, queued_before: 9, ..LeaseGrant::default() });
+    assert_eq!((node.serve(10), node.serve(1_000_000)), ((1, 0), (0, 0)));
+    assert_eq!((node.head(), node.state.leases().promised()), (5, 0));
 }
 
 #[test]
