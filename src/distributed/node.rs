@@ -70,6 +70,9 @@ impl State {
                 ask.unused = leases.give_up();
             } else if view.has_too_much {
                 ask.unused = leases.give_back(view.banked.saturating_sub(planner.allowance));
+            } else if view.useless_to.is_some_and(|front| ask.first >= front) {
+                // The front claim lets them pass by, and what is asked for completes it.
+                ask.unused = leases.give_back(u64::MAX);
             }
             ask.back = leases.take_spares();
             if planner.is_out {
@@ -95,7 +98,7 @@ impl State {
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
         let covered = head.wrapping_add(leases.promised());
-        let (mut ends, has_spares) = (leases.ends(), leases.has_spares());
+        let (mut ends, mut useless_to, has_spares) = (leases.ends(), None, leases.has_spares());
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some((start, end)) = self.in_service(rovers) {
             // Tokens for the front claim that come in several pieces may not be kept until they complete it. The refill
@@ -103,6 +106,8 @@ impl State {
             let missing = self.cover(quota).lacks(start, end);
             if missing > 0 {
                 (ends, lack) = (None, lack.max(missing));
+                let needs_all = ahead(end, head) == missing as i64 && planner.allowance == 0;
+                useless_to = (needs_all && planner.classes.is_none()).then_some(missing);
             }
         }
         let over = ahead(covered, claims);
@@ -118,6 +123,7 @@ impl State {
             is_waiting: self.queue.has_claims(),
             keeps: self.held().is_some() && ahead(covered, rovers.tail()) > 0,
             has_spares,
+            useless_to,
             has_too_much,
             sent_away: planner.sent_away,
             in_vain_for: planner.in_vain_since.map_or(0, |since| now.saturating_sub(since)),
