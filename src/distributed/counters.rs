@@ -67,7 +67,7 @@ pub struct StoreSnapshot {
     pub returned: u64,
     /// Requests for waiters that got no tokens: the store keeps a place for them, or has no tokens in time.
     pub sent_away: u64,
-    /// Limiters that have a place in the store by their last answer: it keeps the next tokens for their waiters.
+    /// Limiters for whose waiters the store may hold tokens back from others, by its last answer.
     pub places: u64,
     /// The allowance: how many tokens may be kept here unused.
     pub allowance: u64,

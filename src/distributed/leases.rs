@@ -2,8 +2,8 @@
 //! clock, no network.
 //!
 //! **Guarantees of this file:** no token is minted before its instant; pieces are minted in the order in which they
-//! were promised, after what is there; each token is minted here at most once. Tokens that come while there is no space
-//! for them are `spare` and are returned to the store.
+//! were promised, after tokens that are there in a piece of their own; each token is minted here at most once. Tokens
+//! that come while there is no space for them are `spare` and are returned to the store.
 
 use super::{QuotaTerms, RefillPlanner, SentAway, Store};
 use crate::core::arithmetic::{gcd, mul_div, wait_for};
@@ -184,12 +184,13 @@ impl Leases {
         }
     }
 
-    /// Takes tokens that are there. They come before promised ones, unless they form one piece with these.
+    /// Takes tokens that are there. They come before promised ones, unless they continue the last piece of these.
     pub(crate) fn push_here(&mut self, lease: Lease) {
         if lease.goes_on {
             return self.push(lease);
         }
         if lease.tokens > 0 {
+            // The piece that was first begins anew behind them.
             self.list.front_mut().into_iter().for_each(|next| next.goes_on = false);
             self.list.push_front(lease);
         }

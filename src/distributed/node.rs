@@ -70,8 +70,9 @@ impl State {
                 ask.unused = leases.give_up();
             } else if view.has_too_much {
                 ask.unused = leases.give_back(view.banked.saturating_sub(planner.allowance));
-            } else if view.useless_to.is_some_and(|front| ask.first >= front) {
-                // The front claim lets them pass by, and what is asked for completes it.
+            } else if view.useless_to == Some(view.wanted.claim) {
+                // The front claim can use none of these pieces, and this request asks for all of its tokens: other nodes may
+                // have them.
                 ask.unused = leases.give_back(u64::MAX);
             }
             ask.back = leases.take_spares();
@@ -99,6 +100,7 @@ impl State {
         let leases = self.leases();
         let covered = head.wrapping_add(leases.promised());
         let (mut ends, mut useless_to, has_spares) = (leases.ends(), None, leases.has_spares());
+        let are_of_one_rate = leases.are_minted_by(&planner.terms);
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some((start, end)) = self.in_service(rovers) {
             // Tokens for the front claim that come in several pieces may not be kept until they complete it. The refill
@@ -106,8 +108,10 @@ impl State {
             let missing = self.cover(quota).lacks(start, end);
             if missing > 0 {
                 (ends, lack) = (None, lack.max(missing));
-                let needs_all = ahead(end, head) == missing as i64 && planner.allowance == 0;
-                useless_to = (needs_all && planner.classes.is_none()).then_some(missing);
+                // Tokens of an older rate never form one piece with new ones: they would be asked for again and again.
+                let may_return = are_of_one_rate && planner.allowance == 0 && planner.classes.is_none();
+                let is_none_used = ahead(end, head) == missing as i64 && self.held().is_none();
+                useless_to = if may_return && is_none_used { self.first_waiting() } else { None };
             }
         }
         let over = ahead(covered, claims);

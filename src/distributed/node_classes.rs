@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeClasses {
     known: HashMap<u64, NodeClass>,
-    /// The tokens that classes were given and not served yet, in the order in which they come.
+    /// The tokens that classes were given and not served yet, in the order in which they were given.
     turns: VecDeque<(u64, u64)>,
 }
 
@@ -196,8 +196,8 @@ impl State {
     }
 
     /// Whole claims of a class, up to its `part`, beyond the `covered` tokens that it has been given; of one that is larger
-    /// than its largest installment, the next installment. Other classes request the `before` tokens that come after `from`. And whether nothing else
-    /// will hold any of its claims back at `soon`, as far as that was looked at.
+    /// than its largest installment, the next installment. Other classes request the `before` tokens that come after `from`.
+    /// False if it stopped at a claim that another quota or a cap still holds back at `soon`.
     fn request_claims(
         &self,
         quota: usize,
@@ -249,7 +249,7 @@ impl State {
                     let sleep = grant.sleep.saturating_mul(1_000).max(LEAST_SLEEP);
                     class.retry_at = if is_sent_away { now.saturating_add(sleep) } else { 0 };
                 }
-                // The store gives less to others that are ahead of this class.
+                // While this class lacks tokens, the store gives nothing to classes that are ahead of it.
                 planner.placed |= row.lack > grant.given && !is_outdated;
             }
         }

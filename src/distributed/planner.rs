@@ -79,8 +79,10 @@ pub(crate) struct RefillPlanner {
     nodes: u64,
     /// The node's part of what the store mints within the horizon, by the last answer.
     part: u64,
-    /// If the last answer gave nothing to waiters: when the node asks again. And whether the store expects it.
+    /// If the last answer gave nothing to waiters: when the node asks again.
     retry_at: u64,
+    /// The store may hold tokens back from other nodes for claims here. It must be told when they do not wait for these any
+    /// more.
     pub(super) placed: bool,
     /// The first of the requests since which waiters got nothing.
     pub(super) in_vain_since: Option<u64>,

@@ -103,7 +103,7 @@
 //! | `rate_limit_store_level_tokens` | | gauge | tokens in the store; below 0, its debt: promised and not minted yet |
 //! | `rate_limit_store_next_token_seconds` | | gauge | the time until it has a token that is not promised |
 //! | `rate_limit_store_sent_away_total` | | counter | requests for waiters that got no tokens |
-//! | `rate_limit_store_places` | | gauge | limiters with a place in the store, which keeps the next tokens for their waiters |
+//! | `rate_limit_store_places` | | gauge | limiters for whose waiters the store may hold tokens back from others |
 //! | `rate_limit_store_nodes` | | gauge | limiters of all processes that asked the store in the last two seconds |
 //! | `rate_limit_store_circuits` | `state`: `closed`, `open`, `half_open` | gauge | its servers by their circuit breakers |
 //! | `rate_limit_store_quota_version` | | gauge | the version of the quota in force |

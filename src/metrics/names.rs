@@ -103,7 +103,7 @@ instruments! {
     STORE_SENT_AWAY: Counter "rate_limit_store_sent_away_total" = "rate_limit.store.sent_away" in "{request}",
         "Requests for waiters that got no tokens.";
     STORE_PLACES: UpDownCounter "rate_limit_store_places" = "rate_limit.store.places" in "{place}",
-        "Limiters that have a place in the store: it keeps the next tokens for their waiters.";
+        "Limiters for whose waiters the store may hold tokens back from others, by its last answer.";
     STORE_NODES: Gauge "rate_limit_store_nodes" = "rate_limit.store.nodes" in "{node}",
         "Limiters of all processes that asked the store in the last two seconds.";
     STORE_CIRCUITS: UpDownCounter "rate_limit_store_circuits" = "rate_limit.store.circuits" in "{server}",

@@ -121,12 +121,14 @@ impl Refusal {
         Self { reason, left: 0, retry_after: None, limit: 0 }
     }
 
-    fn of(refused: impl Into<Refused>) -> Self {
+    /// Returns the refusal of a claim that could wait for so long. Without a wait, one that is too late is over the limit.
+    fn of(refused: impl Into<Refused>, wait: Duration) -> Self {
         let refused = refused.into();
+        let late = if wait.is_zero() { Reason::OverLimit } else { Reason::TooLate };
         use {ConsumeError as InLine, TryAcquireError as AtOnce};
         let (reason, left) = match refused {
             Refused::AtOnce(AtOnce::Denied(denied)) => (Reason::OverLimit, denied.remaining),
-            Refused::InLine(InLine::TooLate { .. } | InLine::TimedOut { .. }) => (Reason::TooLate, 0),
+            Refused::InLine(InLine::TooLate { .. } | InLine::TimedOut { .. }) => (late, 0),
             Refused::InLine(InLine::QueueFull { .. }) => (Reason::QueueFull, 0),
             Refused::AtOnce(AtOnce::TooLarge { .. }) | Refused::InLine(InLine::TooLarge { .. }) => {
                 (Reason::TooLarge, 0)
@@ -142,13 +144,6 @@ impl Refusal {
             _ => 0,
         };
         Self { reason, left, retry_after: refused.retry_after(), limit }
-    }
-
-    /// Without a wait, a claim that would have to wait is over the limit.
-    fn after(wait: Duration, refused: ConsumeError) -> Self {
-        let refusal = Self::of(refused);
-        let is_over = wait.is_zero() && refusal.reason == Reason::TooLate;
-        if is_over { Self { reason: Reason::OverLimit, ..refusal } } else { refusal }
     }
 }
 
@@ -232,7 +227,7 @@ impl Bucket {
             Self::Classes { .. } => self.class(key).try_acquire(cost).map(|grant| grant.remaining()),
         };
         charged.map_err(|refused| {
-            let refusal = Refusal::of(refused);
+            let refusal = Refusal::of(refused, Duration::ZERO);
             if refusal.reason == Reason::TooLarge { Refusal { left: self.left(key), ..refusal } } else { refusal }
         })
     }
@@ -248,7 +243,7 @@ impl Bucket {
             Self::Shared(limiter) => limiter.consume(key, cost).within(wait).await.map(|grant| grant.remaining()),
             Self::Classes { .. } => self.class(key).consume(cost).within(wait).await.map(|grant| grant.remaining()),
         };
-        charged.map_err(|refused| Refusal::after(wait, refused))
+        charged.map_err(|refused| Refusal::of(refused, wait))
     }
 
     /// Returns the limiter of one value, for [`charge_all`].
@@ -325,7 +320,7 @@ pub async fn charge_all(claims: &[(AnyLimiter, u64)], wait: Duration) -> Result<
         };
     }
     by_count!(1 2 3 4 5 6 7 8).map_err(|error| match error {
-        JoinError::Refused { limiter, error } => (limiter, Refusal::after(wait, error)),
+        JoinError::Refused { limiter, error } => (limiter, Refusal::of(error, wait)),
         _ => (0, Refusal::because(Reason::Gone)),
     })
 }

@@ -216,7 +216,7 @@ fn an_answer_goes_on_with_the_one_before_unless_others_were_between_or_it_is_rep
     assert_eq!(first.pieces(), [5]);
 }
 
-/// They lay behind the promised one, and those that the front did not need when it came were lost.
+/// Tokens that came at once lay behind a promised one, and those that the front did not need when that came were lost.
 #[test]
 fn what_is_there_is_served_before_what_is_promised() {
     let mut node = Node::new(Outage::Wait).waiting(&[1; 5]);
@@ -227,22 +227,25 @@ fn what_is_there_is_served_before_what_is_promised() {
     assert_eq!((node.head(), node.state.leases().promised()), (5, 0));
 }
 
-/// Claims before it left. The front claim lacks more than the one piece, and other nodes can use it.
+/// After other claims left, the front claim lacks more than the one piece that is promised, and other nodes can use it.
 #[test]
 fn what_the_front_cannot_use_returns_with_the_request_for_all_of_its_tokens() {
     let terms = QuotaTerms::of(&SHARED, 0).unwrap();
-    let returned = |cost, debt, allowance| {
+    let returned = |cost, debt, allowance, pace| {
         let mut node = Node::new(Outage::Wait);
         node.state.charge(&node.rovers, crate::core::classes::ROOT, debt);
         let mut node = node.waiting(&[cost]);
-        node.state.leases().push(Lease { last: 9, ..Lease::new(0, Pace::of(&terms, 0), 0, 3) });
+        node.state.leases().push(Lease { last: 9, ..Lease::new(0, pace, 0, 3) });
         node.allow(allowance, u64::MAX);
         let Some(Plan::Request(ask)) = node.state.plan(&node.rovers, 0) else { panic!("it may ask for its bank") };
         (ask.want, ask.unused, ask.last, node.state.leases().promised())
     };
-    assert_eq!([3, 6].map(|cost| returned(cost, 0, 0)), [(0, 0, 9, 3), (6, 3, 9, 0)]);
-    assert_eq!(returned(6, 0, 8), (3, 0, 9, 3), "the front keeps them");
-    assert_eq!(returned(6, 3, 0), (6, 0, 9, 3), "they pay the debt");
+    let pace = Pace::of(&terms, 0);
+    assert_eq!([3, 6].map(|cost| returned(cost, 0, 0, pace)), [(0, 0, 9, 3), (6, 3, 9, 0)]);
+    assert_eq!(returned(6, 0, 8, pace), (3, 0, 9, 3), "the front keeps them");
+    assert_eq!(returned(6, 3, 0, pace), (6, 0, 9, 3), "they pay the debt");
+    let older = Pace { amount: 500, ..pace };
+    assert_eq!(returned(6, 0, 0, older), (6, 0, 9, 3), "a quota was changed");
 }
 
 #[test]

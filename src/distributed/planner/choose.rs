@@ -44,6 +44,7 @@ impl RefillPlanner {
             // Another bound delays the queue: even the front waiter could not use tokens now.
             due = view.now.saturating_add(lead_time);
             self.low = Some(view.covered.wrapping_add(view.lack));
+            // Tell the store once that no claim here waits for its tokens. The answer clears `placed`.
             renews |= self.placed;
         }
         if view.class_due.is_some() {

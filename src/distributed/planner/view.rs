@@ -33,7 +33,7 @@ pub(crate) struct View {
     pub(crate) keeps: bool,
     /// Whether tokens that have come are kept for no claim: other nodes get them before the bucket fills up without them.
     pub(crate) has_spares: bool,
-    /// What the front claim lacks, if it cannot use any of the promised tokens: it needs all of them in one piece.
+    /// The number of the front claim, if it can use none of the promised tokens: no piece of them completes it.
     pub(crate) useless_to: Option<u64>,
     /// Tokens were promised beyond those that may be kept, and no claim waits for them; or a place is kept for none.
     pub(crate) has_too_much: bool,
