@@ -277,6 +277,14 @@ impl DryRun {
         Some(self.held.remove(&number)?.word.unwrap_or(0))
     }
 
+    /// A quota is enforced from `epoch` on. Claims in the limiter's own queue that the simulation refused will take tokens of
+    /// it, for which refunds count. Returns how many tokens.
+    pub(crate) fn take_over_refused(&mut self, epoch: u64) -> u64 {
+        let words = self.held.values_mut().filter_map(|held| Some((held.cost, held.word.as_mut()?)));
+        let refused = words.filter(|(_, word)| Verdict::is_refused(**word));
+        refused.map(|(cost, word)| (cost, *word = Verdict::in_epoch(*word, epoch)).0).sum()
+    }
+
     /// A claim left the limiter's own queue at `now` without a grant, so it leaves the simulation too. If the
     /// simulation had granted it, its tokens are refunded here.
     pub(crate) fn leave(&mut self, number: u64, now: u64) {

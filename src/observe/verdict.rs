@@ -134,8 +134,12 @@ impl Verdict {
 
     /// The word, with the epoch of a refusal.
     pub(crate) fn to_word_in(self, epoch: u64) -> u64 {
-        let word = self.to_word();
-        if Self::is_refused(word) { word | (epoch & EPOCHS) << EPOCH } else { word }
+        Self::in_epoch(self.to_word(), epoch)
+    }
+
+    /// The word of a verdict, with another epoch if it is a refusal.
+    pub(crate) fn in_epoch(word: u64, epoch: u64) -> u64 {
+        if Self::is_refused(word) { word & !(EPOCHS << EPOCH) | (epoch & EPOCHS) << EPOCH } else { word }
     }
 
     /// Whether the dry run would have refused the call before the epoch `enforced_in`. `epoch` is the present one.

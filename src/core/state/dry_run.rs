@@ -214,13 +214,14 @@ impl State {
 
     /// Enforces a quota again. Its level stays: all claims of the simulation count, also those that would still wait.
     fn end_dry_run(&mut self, rovers: &Rovers, index: usize) -> Ended {
+        let epoch = self.dry_run_epoch() + 1;
         let (dry_run, now) = self.dry_run_now()?;
         dry_run.serve(now);
         dry_run.set_dry(index, false);
         let mut schedule = dry_run.supply.quotas()[index].clone();
-        schedule.head = rovers.tail().wrapping_add(dry_run.level(index) as u64);
+        let level = dry_run.level(index) as u64;
+        schedule.head = rovers.tail().wrapping_add(level).wrapping_sub(dry_run.take_over_refused(epoch));
         let is_needed = dry_run.is_needed();
-        let epoch = self.dry_run_epoch() + 1;
         let enforced_in = &mut self.rare().enforced_in;
         enforced_in.resize(enforced_in.len().max(index + 1), 0);
         enforced_in[index] = epoch;

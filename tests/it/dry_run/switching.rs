@@ -193,3 +193,26 @@ fn a_call_that_would_have_been_refused_gives_back_to_the_quotas_that_were_enforc
         limiter.set_dry_run(0, true).unwrap();
     }
 }
+
+/// The cap holds it back, and it takes its tokens of the quotas that are enforced by then. Quota 1 stays in dry run. A sliding
+/// quota knows no instant of a call that would have been refused, and gets nothing back.
+#[test]
+fn a_waiter_that_would_have_been_refused_counts_once_in_the_quota_that_is_enforced_again() {
+    let quotas = Limiter::builder().quota(Quota::per_second(1).burst(20)).quota(Quota::per_day(20)).dry_run();
+    for quotas in [quotas.clone(), quotas.quota(Quota::per_second(20).sliding()).dry_run_quota(2)] {
+        let limiter = quotas.max_in_flight(10).clock(ManualClock::new()).build().unwrap();
+        let held = limiter.try_acquire(10).unwrap();
+        let mut waiting = pending(limiter.consume(10));
+        let mut refused = pending(limiter.consume(9).within(SECOND));
+        for which in (0..limiter.snapshot().quotas.len()).filter(|which| *which != 1) {
+            limiter.set_dry_run(which, false).unwrap();
+            assert_eq!(limiter.snapshot().quotas[which].level, 10, "{which}: `held` has the others");
+        }
+        assert!(waiting.poll().is_pending());
+        drop((waiting, held));
+        let mut refused = assert_ready_ok!(refused.poll());
+        refused.settle(4);
+        let levels: Vec<i64> = limiter.snapshot().quotas.iter().map(|quota| quota.level).collect();
+        assert_eq!(levels, [[6, 10].as_slice(), &[6, 10, 1]][levels.len() - 2]);
+    }
+}
