@@ -180,3 +180,33 @@ fn within_accepts_no_claim_that_a_pause_makes_late_by_a_nanosecond() {
     let late = spawn(class.consume(5).within(nanos(526))).poll();
     assert!(matches!(late, std::task::Poll::Ready(Err(ConsumeError::TooLate { .. }))), "{late:?}");
 }
+
+/// It took a step for each installment: minutes in one call.
+#[test]
+fn a_claim_of_a_billion_installments_that_are_due_together_is_served_at_once_and_at_its_share() {
+    let one_per_nano = || limiter(Quota::new(1, NANO).burst(3).initial(0));
+    let (limiter, clock) = one_per_nano();
+    let class = limiter.class("class", Share::weight(1)).expect("valid");
+    let mut giant = pending(class.consume(1 << 40));
+    assert_eq!(class.estimate(1), Some(Duration::from_nanos((1 << 40) + 1)));
+    tick_after(&clock, &limiter, Duration::from_nanos((1 << 40) - 1));
+    assert!(!giant.is_woken());
+    tick_after(&clock, &limiter, NANO);
+    assert_ready_ok!(giant.poll()).settle(0);
+
+    // However often it was looked at before, the other class gets its share from its first claim on.
+    let shares = [1, 30_000].map(|step| {
+        let (limiter, clock) = one_per_nano();
+        let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
+        let _giant = pending(a.consume(1 << 40));
+        (0..30_000 / step).for_each(|_| tick_after(&clock, &limiter, step * NANO));
+        let others: Vec<_> = (0..50).map(|_| pending(b.consume(3))).collect();
+        let served = || {
+            tick_after(&clock, &limiter, 3 * NANO);
+            (a.snapshot().served, woken(&others))
+        };
+        (0..100).map(|_| served()).collect::<Vec<_>>()
+    });
+    assert_eq!(shares[0], shares[1]);
+    assert_eq!(shares[0][99].1, 50);
+}
