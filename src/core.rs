@@ -180,12 +180,13 @@ impl Core {
     }
 
     /// Puts all quotas in dry run, or enforces them again, as `is_dry` says once the lock is held.
-    pub(crate) fn set_dry_run_of_all(&self, is_dry: impl FnOnce() -> bool) {
-        drop(self.with_anyway(|state, rovers, _| {
-            let ended = state.set_dry_run_of_all(rovers, is_dry());
+    pub(crate) fn set_dry_run_of_all(&self, is_dry: impl FnOnce() -> bool) -> Result<(), ConfigError> {
+        let set = |state: &mut State, rovers: &Rovers, _| {
+            let ended = state.set_dry_run_of_all(rovers, is_dry())?;
             self.has_dry_run.store(state.dry_run().is_some(), Ordering::Relaxed);
-            ended
-        }));
+            Ok(ended)
+        };
+        self.with_anyway(set).map(drop)
     }
 
     /// Whether a quota is in dry run. This can have changed by the time the caller acts on it.

@@ -170,10 +170,9 @@ impl State {
     }
 
     /// Puts all quotas in dry run, or enforces them again. The result is to be dropped without the lock.
-    pub(crate) fn set_dry_run_of_all(&mut self, rovers: &Rovers, is_dry: bool) -> Ended {
-        // Not supported under a parent, which the keyed limiter has checked.
-        let indices = 0..self.supply.quotas().len();
-        indices.filter_map(|index| self.set_dry_run(rovers, index.into(), is_dry).ok()?).last()
+    pub(crate) fn set_dry_run_of_all(&mut self, rovers: &Rovers, is_dry: bool) -> Result<Ended, ConfigError> {
+        let mut indices = 0..self.supply.quotas().len();
+        indices.try_fold(None, |ended, index| Ok(self.set_dry_run(rovers, index.into(), is_dry)?.or(ended)))
     }
 
     /// Replaces the quotas of the simulation, after those of the limiter.

@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::BTreeMap;
 
 #[test]
 fn a_window_takes_less_than_700_bytes() {
@@ -29,4 +30,75 @@ fn more_grants_than_slots_come_back_late() {
     }
     assert_eq!((window.slots.len(), window.back(32, 0), window.back(33, 1)), (MOST, Some(1_031), Some(1_039)));
     assert_eq!((window.advance(1_031), window.advance(1_038), window.advance(1_039)), (32, 0, 8));
+}
+
+/// Against a list of the instants at which tokens come back, in windows that are often full of slots.
+#[test]
+fn a_window_of_any_history_is_the_list_of_its_grants() {
+    let mut fullest = 0;
+    for seed in 0..500 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let period = random.u64(32..=320);
+        let width = period.div_ceil(32);
+        let (mut window, mut now) = (Window::new(60, period, 0), 0);
+        let mut grants = BTreeMap::<u64, u64>::new();
+        for _ in 0..500 {
+            let rarely = random.u8(..40);
+            match rarely {
+                0 => {
+                    window.begin(now);
+                    grants = grants.into_iter().map(|(back_at, tokens)| (back_at - now, tokens)).collect();
+                    now = 0;
+                }
+                1..4 => {
+                    // The oldest tokens, or the latest.
+                    let mut left = random.u64(..9);
+                    if rarely == 1 {
+                        window.retract(left)
+                    } else {
+                        _ = window.free(left)
+                    }
+                    while let Some(mut slot) = if rarely == 1 { grants.last_entry() } else { grants.first_entry() } {
+                        let part = left.min(*slot.get());
+                        *slot.get_mut() -= part;
+                        left -= part;
+                        if *slot.get() > 0 {
+                            break;
+                        }
+                        slot.remove();
+                    }
+                }
+                _ => {
+                    let tokens = random.u64(1..4);
+                    window.grant(tokens);
+                    // Multiples of the width since a later origin can lie between those of an earlier one.
+                    let mut back_at = now.next_multiple_of(width) + period;
+                    back_at = grants.last_key_value().map_or(back_at, |(last, _)| back_at.max(*last));
+                    let joins = grants.len() == MOST && !grants.contains_key(&back_at);
+                    let joined = if joins { grants.pop_last().map_or(0, |(_, tokens)| tokens) } else { 0 };
+                    *grants.entry(back_at).or_default() += tokens + joined;
+                }
+            }
+            fullest = fullest.max(window.slots.len());
+            let step = if random.u8(..50) == 0 { random.u64(..=2 * period) } else { random.u64(..=width) };
+            now += step;
+            let later = grants.split_off(&(now + 1));
+            let back: u64 = std::mem::replace(&mut grants, later).values().sum();
+            assert_eq!(window.advance(now), back, "seed {seed}");
+            let slots: Vec<_> = window.slots.iter().map(|slot| (slot.back_at, slot.tokens)).collect();
+            assert_eq!(
+                (slots, window.used),
+                (grants.clone().into_iter().collect(), grants.values().sum()),
+                "seed {seed}"
+            );
+            let need = random.u64(1..=window.used.max(1));
+            let mut left = need;
+            let last = grants.iter().find(|(_, tokens)| {
+                left = left.saturating_sub(**tokens);
+                left == 0
+            });
+            assert_eq!(window.back(need, 0), last.map(|(back_at, _)| *back_at).or(Some(0)), "seed {seed}");
+        }
+    }
+    assert_eq!(fullest, MOST);
 }

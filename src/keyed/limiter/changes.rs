@@ -1,11 +1,14 @@
 //! Changes by the operator: quotas, closing, ticking.
 
 use super::KeyedLimiter;
+use crate::core::Core;
 use crate::error::ConfigError;
 use crate::keyed::shard::Assigned;
 use crate::keyed::{Quotas, ToKey};
 use crate::{Quota, Which};
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Changes the quotas of all keys, except those that were given [quotas of their own](Self::set_quota_for). The new
@@ -137,7 +140,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the limiter has a parent.
+    /// Returns a [`ConfigError`] if the limiter has a parent; nothing changes then. Also if a [joint claim](crate::join)
+    /// waits for a key: that key stays enforced, and the others are in dry run. Try again when none waits.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, ManualClock, Quota};
@@ -156,8 +160,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         }
         let template = &self.map.template;
         template.dry_run.set(dry_run);
-        self.map.visit_all(|_| {}, |live| live.set_dry_run_of_all(|| template.dry_run.is_on()));
-        Ok(())
+        let refused = Cell::new(None);
+        let set = |live: &Arc<Core>| live.set_dry_run_of_all(|| template.dry_run.is_on());
+        self.map.visit_all(|_| {}, |live| set(live).err().into_iter().for_each(|error| refused.set(Some(error))));
+        refused.into_inner().map_or(Ok(()), Err)
     }
 
     /// Mints what is due by now, serves all queues, and forgets keys that owe nothing. Needed only for a limiter on a

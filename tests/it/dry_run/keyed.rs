@@ -218,3 +218,18 @@ fn a_debt_leaves_the_window_of_a_sliding_quota_at_once() {
     tick_after(&clock, &keyed, MILLI);
     assert_eq!((keyed.available(&1), keyed.snapshot().keys), (4, 0));
 }
+
+#[test]
+fn a_key_for_which_a_joint_claim_waits_stays_enforced_and_the_caller_is_told() {
+    let clock = ManualClock::new();
+    let keyed = keys(&clock, Quota::per_second(2)).build().unwrap();
+    let handle = keyed.limiter(&1).unwrap();
+    let joint = pending(join([(&handle, 3)]));
+    assert_eq!(keyed.set_dry_run(true), Err(ConfigError::DryRunUnsupported { setting: "join" }));
+    assert!(keyed.try_acquire(&1, 1).is_err() && keyed.try_acquire(&2, 3).is_ok());
+    drop(joint);
+    keyed.set_dry_run(true).unwrap();
+    assert!(keyed.try_acquire(&1, 2).is_ok());
+    keyed.set_dry_run(false).unwrap();
+    assert!(keyed.try_acquire(&1, 1).is_err());
+}

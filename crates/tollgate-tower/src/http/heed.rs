@@ -239,7 +239,8 @@ impl Heed {
     ///
     /// The burst is one token less than the server's. Requests take varying times on their way, so some arrive closer
     /// together than they were sent, and the server could count one too many. If the server's burst is one token, its
-    /// window is lengthened by a tenth instead. A [sliding](Quota::sliding) quota stays sliding.
+    /// window is lengthened by a tenth instead. A [sliding](Quota::sliding) quota stays sliding. One that is stepped or has a
+    /// calendar is continuous for as long as the server allows less, because no server says when its windows begin.
     ///
     /// If a quota of [`Format::OpenAi`] or [`Format::Anthropic`] is used up, a limiter that follows pauses only until
     /// the server has one more unit, because the limiter refills as the server does. If the window of the quota is
