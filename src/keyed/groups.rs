@@ -173,42 +173,40 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
 
     #[inline]
     pub(super) fn index_of(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<EntryIndex> {
-        let Home { mut group, tag } = self.home(hash);
-        for _ in 0..self.groups.len() {
-            let own = &self.groups[group];
-            if let Some(seconds) = &self.seconds {
-                black_box(seconds[group].0[0]);
-            }
-            if let Some(slot) = own.slot_of(tag, &is_it) {
-                return Some(EntryIndex { group, slot });
-            }
-            if own.tags[PASSED] == 0 {
-                return None;
+        let Home { group, tag } = self.home(hash);
+        let slot = self.groups.get(group)?.slot_of(tag, &is_it);
+        slot.map(|slot| EntryIndex { group, slot }).or_else(|| self.find_after(group, tag, is_it))
+    }
+
+    /// Like [`index_of`](Self::index_of), with the entry.
+    #[inline(always)]
+    pub(super) fn find(
+        &mut self,
+        Home { group, tag }: Home,
+        is_it: impl Fn(&E) -> bool,
+    ) -> Option<(EntryIndex, &mut E)> {
+        let own = self.groups.get(group)?;
+        let index = match own.slot_of(tag, &is_it) {
+            Some(slot) => return Some((EntryIndex { group, slot }, self.groups[group].entries[slot].as_mut()?)),
+            None if own.tags[PASSED] == 0 => return None,
+            None => self.find_after(group, tag, is_it)?,
+        };
+        Some((index, self.at_mut(index)?))
+    }
+
+    /// The entry, if it is in a group after its home.
+    #[inline(never)]
+    fn find_after(&self, mut group: usize, tag: u8, is_it: impl Fn(&E) -> bool) -> Option<EntryIndex> {
+        for _ in 1..self.groups.len() {
+            if self.groups[group].tags[PASSED] == 0 {
+                break;
             }
             group = self.after(group);
+            if let Some(slot) = self.groups[group].slot_of(tag, &is_it) {
+                return Some(EntryIndex { group, slot });
+            }
         }
         None
-    }
-
-    /// The entry, if it is in its home group, which is this one, or in the next.
-    #[inline(always)]
-    pub(super) fn find_near(&mut self, Home { group, tag }: Home, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
-        let own = self.groups.get(group)?;
-        if let Some(slot) = own.slot_of(tag, &is_it) {
-            return self.groups[group].entries[slot].as_mut();
-        }
-        if own.tags[PASSED] == 0 {
-            return None;
-        }
-        self.find_next(group, tag, is_it)
-    }
-
-    /// The entry, if it is in the group after this one.
-    #[inline(never)]
-    fn find_next(&mut self, group: usize, tag: u8, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
-        let group = self.after(group);
-        let slot = self.groups[group].slot_of(tag, &is_it)?;
-        self.groups[group].entries[slot].as_mut()
     }
 
     #[inline]
@@ -266,6 +264,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     }
 
     /// Inserts an entry. The caller guarantees that there is space and that the entry is not in the table.
+    #[inline]
     pub(super) fn insert(&mut self, hash: u64, entry: E) -> EntryIndex {
         let Home { mut group, tag } = self.home(hash);
         let mut away = 0_usize;
@@ -315,8 +314,10 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     /// Makes space for one entry, and for some more so that the next insertions need no rebuild.
     pub(super) fn make_space(&mut self, hash_of: impl Fn(&E) -> u64) {
         if self.len() + self.capacity() / 8 >= self.capacity() {
-            // Grow by a third: the table stays between two thirds full and full.
-            self.rebuild(self.len() + self.len() / 3 + 1, hash_of);
+            // Grow by three to seven eighths, at random: tables that fill at one pace then do not grow at one time, so that
+            // about a quarter of all their places is free at any time.
+            let random = self.iter().next().map_or(0, |entry| super::mix(hash_of(entry)) >> 40) as usize % 128;
+            self.rebuild(self.len() + self.len() * (96 + random) / 256 + 1, hash_of);
         }
     }
 
@@ -329,7 +330,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
 
     fn rebuild(&mut self, capacity: usize, hash_of: impl Fn(&E) -> u64) {
         let mut hashes = Vec::with_capacity(self.len());
-        self.iter().for_each(|entry| hashes.push(hash_of(entry)));
+        self.groups.iter().for_each(|group| hashes.extend(group.entries.iter().flatten().map(&hash_of)));
         let groups = (0..capacity.div_ceil(Self::FILLED)).map(|_| Group::new()).collect();
         let mut old = std::mem::replace(self, Self { groups, rebuilds: self.rebuilds.wrapping_add(1), ..Self::new() });
         self.keep_seconds(old.seconds.is_some());

@@ -5,7 +5,9 @@
 //! and a new key is refused at the cost of reading these instants. A shard that was swept in vain is not swept again
 //! before its instant has come.
 
+use super::ToKey;
 use crate::sync::{AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// The bound on the number of keys. Shared by all shards, and changed under the lock of any of them.
 #[derive(Debug)]
@@ -14,21 +16,28 @@ pub(super) struct KeyLimit {
     pub(super) most: Option<u64>,
     /// The number of keys. Not counted without a bound.
     keys: AtomicU64,
-    /// For each shard, the instant before which no key in it is full. Empty without a bound.
+    /// For each shard, the instant before which no key in it is full.
     idle: Box<[AtomicU64]>,
 }
 
 impl KeyLimit {
     pub(super) fn new(most: Option<u64>, shards: usize) -> Self {
-        let shards = if most.is_some() { shards } else { 0 };
         Self { most, keys: AtomicU64::new(0), idle: (0..shards).map(|_| AtomicU64::new(u64::MAX)).collect() }
     }
 
-    /// Counts one more key, if the bound allows it or the key is `forced`. Called under the shard's lock.
-    pub(super) fn take_place(&self, forced: bool) -> bool {
-        let Some(most) = self.most.map(|most| if forced { u64::MAX } else { most }) else { return true };
-        let take = |keys| (keys < most).then(|| keys + 1);
-        self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    /// Counts one more key and makes it, if the bound allows it or the key is `forced`. Called under the shard's lock.
+    #[inline]
+    pub(super) fn take_place<K>(&self, form: &(impl ToKey<K> + ?Sized), forced: bool) -> Option<K> {
+        if let Some(most) = self.most.map(|most| if forced { u64::MAX } else { most }) {
+            let take = |keys| (keys < most).then(|| keys + 1);
+            self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        }
+        // Only now: a caller that cycles through keys while the map is full must not cause clones. It may panic.
+        let key = catch_unwind(AssertUnwindSafe(|| form.to_key()));
+        Some(key.unwrap_or_else(|panic| {
+            self.give_back(1);
+            resume_unwind(panic)
+        }))
     }
 
     pub(super) fn has_place(&self) -> bool {
@@ -41,31 +50,30 @@ impl KeyLimit {
         }
     }
 
-    /// Records that a key of this shard may be full at the instant that `at` computes, if there is one.
-    pub(super) fn idle_no_later_than(&self, shard: usize, at: impl FnOnce() -> Option<u64>) {
-        if let Some(idle) = self.idle.get(shard) {
-            idle.fetch_min(at().unwrap_or(u64::MAX), Ordering::AcqRel);
+    /// Records that a key of this shard may be full at this instant. Called under the shard's lock.
+    pub(super) fn idle_no_later_than(&self, shard: usize, at: u64) {
+        // Most new keys are full later than others: then nothing is written.
+        if self.idle[shard].load(Ordering::Relaxed) > at {
+            self.idle[shard].fetch_min(at, Ordering::AcqRel);
         }
     }
 
     /// Records that a key of this shard may be full already.
     pub(super) fn idle_now(&self, shard: usize) {
-        self.idle_no_later_than(shard, || Some(0));
+        self.idle[shard].swap(0, Ordering::AcqRel);
     }
 
     /// Resets the shard's instant before its sweep. What other threads record from now on is combined with what the
     /// sweep finds.
     pub(super) fn begin_sweep(&self, shard: usize) {
-        if let Some(idle) = self.idle.get(shard) {
-            // Pairs with the Release of a thread that dropped a live entry and then called `idle_now`: the sweep sees
-            // the drop.
-            idle.swap(u64::MAX, Ordering::AcqRel);
-        }
+        // Pairs with the Release of a thread that dropped a live entry and then called `idle_now`: the sweep sees the
+        // drop.
+        self.idle[shard].swap(u64::MAX, Ordering::AcqRel);
     }
 
-    /// Whether a key of this shard may be full by `now`. Not known without a bound.
+    /// Whether a key of this shard may be full by `now`.
     pub(super) fn may_be_idle(&self, shard: usize, now: u64) -> bool {
-        self.idle.get(shard).is_none_or(|idle| idle.load(Ordering::Acquire) <= now)
+        self.idle[shard].load(Ordering::Acquire) <= now
     }
 
     /// Finds a shard in which a key may be full by `now`, starting at shard `from`.

@@ -48,8 +48,8 @@ pub(super) struct Rate {
     tick: u64,
     /// The periods of a calendar quota; also `None` for levels that are only converted.
     pub(super) periods: Option<Arc<Periods>>,
-    /// The largest cost that [`take_from_packed`](Self::take_from_packed) takes in the shortest way.
-    pub(super) most_quick: u64,
+    /// The burst; 0 for a calendar quota.
+    most_quick: u64,
     /// The burst, in units.
     pub(super) full: i128,
     /// A packed level of so many units is that of a full bucket. Only of use with a window.
@@ -274,11 +274,6 @@ impl Rate {
         self.minted(at).wrapping_sub(packed.get() - 1) as i64 >> 1
     }
 
-    /// What a grant left, if that is a level that can be packed.
-    pub(super) fn left(&self, units: i128) -> Left {
-        Left { units: units as u64, unit: self.unit }
-    }
-
     /// Whether `packed` is a full bucket when this was [minted](Self::minted); else its units.
     #[inline]
     pub(super) fn unless_full(&self, packed: NonZeroU64, minted: u64) -> Option<i64> {
@@ -286,15 +281,17 @@ impl Rate {
         if units == self.full as i64 || units >= self.ceiling { None } else { Some(units) }
     }
 
-    /// Takes `cost` tokens from `packed` at `now`, an instant inside the window. Returns the new packed level and what
-    /// remains, or `None` if the tokens are not there. Same results as with levels, in 64 bits: nearly every call takes
-    /// this path.
+    /// Whether [`take_from_packed`](Self::take_from_packed) may take this cost.
+    #[inline]
+    pub(super) fn is_quick(&self, cost: u64) -> bool {
+        cost.wrapping_sub(1) < self.most_quick
+    }
+
+    /// Takes a [quick](Self::is_quick) `cost` from `packed` at `now`, an instant inside the window. Returns the new packed
+    /// level and what remains, or `None` if the tokens are not there. Same results as with levels, in 64 bits: nearly
+    /// every call takes this path.
     #[inline(always)]
     pub(super) fn take_from_packed(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
-        // Also a cost of 0.
-        if cost.wrapping_sub(1) >= self.most_quick {
-            return self.take_in_period(packed, cost, now);
-        }
         // A rate with packed levels has bursts of less than 2^61 units.
         let ticks = if self.tick == 1 { now } else { now / self.tick };
         let minted = ticks.wrapping_mul(self.amount) << 1;
@@ -308,9 +305,19 @@ impl Rate {
         Some((packed, Left { units: left as u64, unit: self.unit }))
     }
 
-    /// [Takes](Self::take_from_packed) from the only quota of a key, if it has a calendar.
-    #[inline(never)]
-    fn take_in_period(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
+    /// The packed level of a full bucket that loses `cost` tokens at `now`, as [above](Self::take_from_packed), what
+    /// remains, and when the bucket is full again.
+    #[inline]
+    pub(super) fn take_from_full(&self, cost: u64, now: u64) -> (NonZeroU64, Left, u64) {
+        let taken = cost * self.unit.get();
+        let units = self.full as u64 - taken;
+        let packed = NonZeroU64::MIN | self.minted(now).wrapping_sub(units << 1);
+        let ticks = self.ticks(now).saturating_add(taken.div_ceil(self.amount));
+        (packed, Left { units, unit: self.unit }, ticks.saturating_mul(self.tick))
+    }
+
+    /// [Takes](Self::take_from_packed) from a quota with a calendar.
+    pub(super) fn take_in_period(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
         let periods = self.periods.as_ref().filter(|_| cost <= self.burst())?.count(now);
         let minted = periods.wrapping_mul(self.amount) << 1;
         let units = (minted.wrapping_sub(packed.get() - 1) as i64 >> 1).min(self.full as i64);

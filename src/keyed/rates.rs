@@ -292,15 +292,34 @@ impl Rates {
 
     /// Takes `cost` tokens from packed levels at `now`, an instant inside the window. Returns the new packed levels and
     /// what remains, or `None` if the tokens are not there.
+    #[inline(always)]
     pub(super) fn take_from_packed(&self, packed: Packed, cost: u64, now: u64) -> Option<(Packed, Left)> {
-        let (first, left) = self.first().take_from_packed(packed.first, cost, now)?;
-        let Some(word) = NonZeroU64::new(packed.second) else { return Some((Packed { first, second: 0 }, left)) };
-        let (second, other) = self.rates.get(1)?.take_from_packed(word, cost, now)?;
-        if left.word() != 0 || other.word() != 0 {
-            // The grant has one instant for both quotas, which `left` adds.
+        match &*self.rates {
+            [one, two] if one.is_quick(cost) && two.is_quick(cost) => {
+                let (first, left) = one.take_from_packed(packed.first, cost, now)?;
+                let (second, other) = two.take_from_packed(NonZeroU64::new(packed.second)?, cost, now)?;
+                Some((Packed { first, second: second.get() }, left.min(other)))
+            }
+            [one] => {
+                let take = if one.is_quick(cost) { Rate::take_from_packed } else { Rate::take_in_period };
+                take(one, packed.first, cost, now).map(|(first, left)| (Packed { first, second: 0 }, left))
+            }
+            // With calendars, a grant has one instant for both quotas, which only [`take`](Self::take) adds.
+            _ => None,
+        }
+    }
+
+    /// The packed levels of a new key that takes `cost` tokens at `now`, what remains, and when the key is full again.
+    pub(super) fn take_from_full(&self, cost: u64, now: u64) -> Option<(Packed, Left, u64)> {
+        if self.window.is_none() || !self.iter().all(|rate| rate.is_quick(cost)) {
             return None;
         }
-        Some((Packed { first, second: second.get() }, left.min(other)))
+        let (first, mut left, mut full_at) = self.first().take_from_full(cost, now);
+        let second = self.rates.get(1).map(|rate| rate.take_from_full(cost, now));
+        if let Some((_, other, other_full_at)) = second {
+            (left, full_at) = (left.min(other), full_at.max(other_full_at));
+        }
+        Some((Packed { first, second: second.map_or(0, |(word, ..)| word.get()) }, left, full_at))
     }
 }
 

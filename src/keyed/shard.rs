@@ -32,12 +32,12 @@
 //! A [sweep](Shard::sweep) forgets the keys that are full and retires the live entries that are no longer needed. A
 //! shard is swept:
 //!
-//! * before a table grows, unless no key can be full;
+//! * before a table grows;
 //! * once in four times as many calls as the shard has slots;
 //! * when the window in which packed levels can be read ends;
 //! * when a new key finds the map full.
 //!
-//! Amortized, a sweep costs each call less than one slot, and no call visits more than one shard. A new key that finds
+//! It visits no slot if no key can be full (see [`KeyLimit`]) and the window goes on. Amortized, a sweep costs each call less than one slot, and no call visits more than one shard. A new key that finds
 //! the map full is the exception: it may visit several small shards, but no more slots than one large shard has.
 
 mod ahead;
@@ -53,6 +53,7 @@ pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
 pub(super) use view::{ListedKey, Listing};
 
+use super::Hashed;
 use super::groups::EntryIndex;
 use super::key_limit::KeyLimit;
 use super::live::{self, LiveTemplate};
@@ -60,7 +61,6 @@ use super::rate::Left;
 use super::rates::{Kind, Levels, Packed, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
 use super::top::Ranks;
-use super::{Hashed, ToKey};
 use crate::core::{Core, drop_quietly};
 use crate::error::{ConfigError, TryAcquireError};
 use ahead::Ahead;
@@ -148,27 +148,6 @@ pub(super) struct EntryRequest<'a, Q: ?Sized> {
     pub(super) forced: bool,
 }
 
-impl<Q: ?Sized> EntryRequest<'_, Q> {
-    /// Counts one more key, if the limit allows it, and makes the owned key.
-    fn take_place<K>(&self, context: &mut ShardContext<'_, K>) -> Result<K, Stop>
-    where
-        Q: ToKey<K>,
-    {
-        // Check first, without a key: a caller that cycles through keys while the map is full must not cause clones.
-        let key_limit = context.key_limit;
-        if !self.forced && !key_limit.has_place() {
-            return Err(Stop::NoSpace);
-        }
-        // It may panic, so it runs before the key is counted.
-        let key = self.key.form.to_key();
-        if !key_limit.take_place(self.forced) {
-            context.deferred.keys.push(key);
-            return Err(Stop::NoSpace);
-        }
-        Ok(key)
-    }
-}
-
 /// The parts of the map that a shard needs.
 pub(super) struct ShardContext<'a, K> {
     pub(super) key_limit: &'a KeyLimit,
@@ -200,8 +179,10 @@ impl<K> Drop for DeferredDrops<K> {
 pub(super) enum Missed {
     /// The key has a live entry.
     Live(Arc<Core>),
-    /// These packed levels of the key have too few tokens.
-    Short(Packed),
+    /// These packed levels of the key have too few tokens. With the reading of the time.
+    Short(Packed, u64),
+    /// The key is not in the table at this instant of the shard.
+    Absent(u64),
     /// The call is refused.
     Refused(TryAcquireError),
     /// A less common case, which [`Shard::at_levels`] handles.
@@ -288,7 +269,7 @@ impl<K> Shard<K> {
     /// A user holds the limiter of a key.
     pub(super) fn expect_handles(&mut self, context: &ShardContext<'_, K>) {
         self.rare_fields().has_handles = true;
-        context.key_limit.idle_no_later_than(context.number, || Some(self.synced.saturating_add(NEXT_LOOK)));
+        context.key_limit.idle_no_later_than(context.number, self.synced.saturating_add(NEXT_LOOK));
     }
 
     pub(super) fn is_closed(&self) -> bool {

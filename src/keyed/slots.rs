@@ -183,7 +183,12 @@ impl<K> Slots<K> {
 
     /// Inserts a key. The caller guarantees that there is space and that the key is not in the table.
     pub(super) fn insert(&mut self, hash: u64, key: K, slot: Slot) {
-        let Packed { first, second } = self.packed(slot);
+        let packed = self.packed(slot);
+        self.insert_packed(hash, key, packed);
+    }
+
+    #[inline]
+    pub(super) fn insert_packed(&mut self, hash: u64, key: K, Packed { first, second }: Packed) {
         let index = self.groups.insert(hash, (key, first));
         self.groups.set_second(index, second);
     }
@@ -249,11 +254,15 @@ impl<K> Slots<K> {
 }
 
 impl<K> Slots<K> {
-    /// The first packed level of a key that is near its place in the table.
+    /// Where the key is, and its word.
     #[inline(always)]
-    pub(super) fn packed_near(&mut self, home: Home, form: &(impl ToKey<K> + ?Sized)) -> Option<&mut NonZeroU64> {
-        let (_, word) = self.groups.find_near(home, |(own, _)| form.equivalent(own))?;
-        if word.get() & 1 == 1 { Some(word) } else { None }
+    pub(super) fn find(
+        &mut self,
+        home: Home,
+        form: &(impl ToKey<K> + ?Sized),
+    ) -> Option<(EntryIndex, &mut NonZeroU64)> {
+        let (index, (_, word)) = self.groups.find(home, |(own, _)| form.equivalent(own))?;
+        Some((index, word))
     }
 
     #[inline]

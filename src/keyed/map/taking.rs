@@ -7,7 +7,7 @@ use crate::core::rovers::Rovers;
 use crate::core::state::{MAX_COST, Sample, State};
 use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::rate::Left;
-use crate::keyed::rates::{Levels, Packed, Rates};
+use crate::keyed::rates::{Kind, Levels, Packed, Rates};
 use crate::keyed::shard::{Missed, Shard, Stop};
 use crate::keyed::top::{Rank, Ranks};
 use crate::keyed::{Hashed, ToKey};
@@ -41,7 +41,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         let result = match missed {
             Missed::Refused(error) => Err(error),
             Missed::Live(live) => self.try_live(key, live, cost),
-            Missed::Short(_) | Missed::Other => self.try_acquire_slowly(key, cost),
+            Missed::Short(..) | Missed::Absent(_) | Missed::Other => self.try_acquire_slowly(key, cost),
         };
         if let Err(error) = &result {
             self.count_refusal(key);
@@ -64,49 +64,37 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         // The lock comes first, because the time is then read while the key is on its way from memory. User code must not run
         // under the lock.
         let time = &self.template.time;
-        let mut now = if time.runs_no_user_code() { None } else { Some(time.now()) };
+        let now = if time.runs_no_user_code() { None } else { Some(time.now()) };
         let mut shard = self.shards[self.shard_of(key.hash)].lock();
-        match shard.take_packed(key, cost, || *now.get_or_insert_with(|| time.now())) {
+        match shard.take_quickly(key, cost, now, time, || true) {
             Ok(left) => Ok(left),
-            Err(missed) => self.take_otherwise(shard, key, cost, now, missed, may_wait),
+            Err(Missed::Absent(now)) => self.take_new(shard, key, cost, now).ok_or(Missed::Other),
+            Err(Missed::Short(packed, now)) if !may_wait => Err(self.refuse(shard, packed, cost, now)),
+            Err(missed) => Err(missed),
         }
     }
 
-    /// The rest of the fast path, in the shard of the key. Without a reading of the time if some key there runs ahead.
+    /// The fast path of a key that is not in memory.
     #[inline(never)]
-    fn take_otherwise(
+    fn take_new(
         &self,
         mut shard: impl DerefMut<Target = Shard<K>>,
         key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
-        now: Option<u64>,
-        missed: Missed,
-        may_wait: bool,
-    ) -> Result<Left, Missed> {
-        if let Missed::Short(packed) = missed {
-            return Err(self.refuse(&mut shard, packed, cost, now, may_wait));
-        }
-        self.with_context(self.shard_of(key.hash), |context| {
-            // Unlocked before the context is dropped.
-            let mut shard = shard;
-            // The end of a stride reads the time.
-            let at = now.unwrap_or_else(|| if shard.is_ahead(key.hash) { shard.synced } else { self.now() });
-            match shard.take_quickly(key, cost, at, Some(context), || true) {
-                Err(Missed::Short(packed)) => Err(self.refuse(&mut shard, packed, cost, now, may_wait)),
-                result => result,
-            }
-        })
+        now: u64,
+    ) -> Option<Left> {
+        shard.take_new(key, cost, now, &self.key_limit, self.shard_of(key.hash))
     }
 
-    /// Refuses a call for `cost` tokens, which these packed levels do not have, unless it may wait.
-    fn refuse(&self, shard: &mut Shard<K>, packed: Packed, cost: u64, now: Option<u64>, may_wait: bool) -> Missed {
-        if may_wait || cost == 0 || cost > shard.rates.burst() || self.template.dry_run.is_on() {
+    /// Refuses a call for `cost` tokens, which these packed levels do not have when it has read `now`.
+    #[inline(never)]
+    fn refuse(&self, mut shard: impl DerefMut<Target = Shard<K>>, packed: Packed, cost: u64, now: u64) -> Missed {
+        if cost == 0 || cost > shard.rates.burst() || self.template.dry_run.is_on() {
             return Missed::Other;
         }
-        // The levels of a call that did not read its time are those of now.
-        let now = now.unwrap_or(shard.synced);
-        shard.count_quick(0, now.max(shard.synced));
-        match deny(&shard.rates, &shard.rates.unpack(packed, shard.synced), cost, now) {
+        let at = now.max(shard.synced);
+        shard.count_quick(0, at);
+        match deny(&shard.rates, &shard.rates.unpack(packed, at), cost, now) {
             // The tokens are there, but not for the fast path.
             Denied { by: Bound::Pause, .. } => Missed::Other,
             denied => Missed::Refused(denied.into()),
@@ -136,7 +124,15 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         // Only a live entry counts tokens in flight.
         let is_capped = self.template.cap.is_some();
         let mut shard = self.shards[self.shard_of(key.hash)].lock();
-        let taken = shard.take_quickly(key, cost, now, None, || !is_capped && self.parent_admits(cost, sample));
+        let admits = || !is_capped && self.parent_admits(cost, sample);
+        let mut taken = shard.take_quickly(key, cost, Some(now), &self.template.time, admits);
+        if let Err(Missed::Absent(at)) = taken {
+            // A key without a quota is not stored.
+            if shard.rates.kind == Kind::NoQuota && cost > 0 && cost <= MAX_COST && admits() {
+                shard.count_quick(cost, at);
+                taken = Ok(Left::whole(MAX_COST - cost));
+            }
+        }
         let rank = |ranks: &mut Ranks<K>| ranks.count(Rank::Granted, key, cost, now);
         let lost = if taken.is_ok() { shard.count_rank(rank) } else { None };
         drop(shard);

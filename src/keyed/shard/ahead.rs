@@ -41,49 +41,48 @@ pub(super) struct Ahead {
 }
 
 impl<K: Eq> Shard<K> {
-    /// Takes `cost` tokens without a reading of the time, if the key runs ahead. Returns what remains.
+    /// Takes `cost` tokens without a reading of the time, if the key runs ahead, and returns what remains. Else, if it is
+    /// this key's stride, ends it.
     #[inline(never)]
-    pub(super) fn take_ahead(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64) -> Option<Left> {
+    pub(super) fn take_ahead(
+        &mut self,
+        key: Hashed<'_, impl ToKey<K> + ?Sized>,
+        cost: u64,
+        time: &Time,
+    ) -> Option<Left> {
+        let is_quick = self.fast_path == FastPath::Open && self.calls_left > 1;
         let ahead = &mut self.rare_fields.as_deref_mut()?.ahead;
-        if ahead.hash != key.hash
-            || cost > ahead.free
-            || cost == 0
-            || self.fast_path != FastPath::Open
-            || self.calls_left <= 1
-        {
+        if ahead.hash != key.hash {
             return None;
         }
-        let left = ahead.left?.minus(cost)?;
-        if !key.form.equivalent(self.slots.key(ahead.index?)?) {
+        let left = ahead.left.and_then(|left| left.minus(cost));
+        let is_it = || Some(key.form.equivalent(self.slots.key(ahead.index?)?));
+        let left = left.filter(|_| is_quick && cost > 0 && cost <= ahead.free && is_it() == Some(true));
+        if left.is_none() {
+            self.charge_stride(time.now());
             return None;
         }
-        (ahead.left, ahead.free, ahead.used) = (Some(left), ahead.free - cost, ahead.used + cost);
+        (ahead.left, ahead.free, ahead.used) = (left, ahead.free - cost, ahead.used + cost);
         self.calls_left -= 1;
         self.count_granted(cost);
-        Some(left)
+        left
     }
 }
 
 impl<K> Shard<K> {
-    /// Adapts the stride after a fast call took `cost` tokens of a packed level at `now`, of which `left` remain. `index`
-    /// is where the key was found.
+    /// Adapts the stride after a fast call took `cost` tokens, of which `left` remain, of the packed level at `index`.
     #[inline(never)]
-    pub(super) fn adapt_stride(
-        &mut self,
-        index: Option<EntryIndex>,
-        hash: u64,
-        cost: u64,
-        left: Left,
-        now: u64,
-        time: &Time,
-    ) {
-        let most = self.rates.burst() / PART;
+    pub(super) fn adapt_stride(&mut self, index: EntryIndex, hash: u64, cost: u64, left: Left) {
+        let (now, most) = (self.synced, self.rates.burst() / PART);
         let ahead = &mut self.rare_fields().ahead;
-        if ahead.index != index || ahead.hash != hash {
-            self.end_stride(time);
+        if ahead.index != Some(index) || ahead.hash != hash {
+            if self.runs_ahead {
+                // The call read the time under this lock.
+                self.charge_stride(now);
+            }
             let mut stride = Stride::new(0);
             stride.adapt(0, now, most);
-            self.rare_fields().ahead = Ahead { hash, index, stride, ..Ahead::default() };
+            self.rare_fields().ahead = Ahead { hash, index: Some(index), stride, ..Ahead::default() };
             return;
         }
         ahead.position = ahead.position.wrapping_add(cost + std::mem::take(&mut ahead.last));
@@ -92,12 +91,6 @@ impl<K> Shard<K> {
         ahead.stride.shorten(most);
         (ahead.free, ahead.left) = (ahead.stride.tokens, Some(left));
         self.runs_ahead = ahead.free > 0;
-    }
-
-    /// Whether the key that runs ahead has this hash.
-    #[inline]
-    pub(in crate::keyed) fn is_ahead(&self, hash: u64) -> bool {
-        self.runs_ahead && self.rare_fields.as_ref().is_some_and(|rare_fields| rare_fields.ahead.hash == hash)
     }
 
     /// Ends the stride: reads the time, advances the shard to it, and takes the tokens of the stride from the level of

@@ -72,12 +72,10 @@ impl<K: Clone + Eq> Shard<K> {
         context: &mut ShardContext<'_, K>,
     ) -> Result<K, Stop> {
         if self.slots.is_filled() {
-            if context.key_limit.may_be_idle(context.number, self.synced) {
-                self.sweep(context);
-            }
+            self.sweep(context);
             self.slots.make_space(context.hash_of);
         }
-        request.take_place(context)
+        context.key_limit.take_place(request.key.form, request.forced).ok_or(Stop::NoSpace)
     }
 }
 

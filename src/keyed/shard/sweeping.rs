@@ -21,11 +21,16 @@ impl<K> Shard<K> {
     /// Forgets the keys that are full and retires the live entries that are not needed any more.
     pub(in crate::keyed) fn sweep(&mut self, context: &mut ShardContext<'_, K>) {
         self.end_stride(&context.template.time);
+        let calls = 4 * self.slots.groups.slots().max(SMALL);
+        self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);
+        if self.synced <= self.readable_until && !context.key_limit.may_be_idle(context.number, self.synced) {
+            return;
+        }
         let had = self.slots.groups.len();
         context.key_limit.begin_sweep(context.number);
         let has_live = self.retire_idle_entries(&mut context.deferred);
         let rates = &self.rates;
-        let mut packed = PackedSweep::new(rates, self.readable_until, self.synced, context.key_limit.most.is_some());
+        let mut packed = PackedSweep::new(rates, self.readable_until, self.synced);
         let (mut next, synced) = (u64::MAX, self.synced);
         let on_own = |own: &mut Own| {
             let OwnState::Levels(levels) = &mut own.state else { return Change::Kept };
@@ -47,10 +52,8 @@ impl<K> Shard<K> {
             rare_fields.has_handles = has_live;
             next = if has_live { next.min(synced.saturating_add(NEXT_LOOK)) } else { next };
         }
-        let calls = 4 * self.slots.groups.slots().max(SMALL);
-        self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);
         context.key_limit.give_back(had - self.slots.groups.len());
-        context.key_limit.idle_no_later_than(context.number, || Some(next));
+        context.key_limit.idle_no_later_than(context.number, next);
     }
 
     /// Turns the live entries that are not needed any more into levels. Returns whether some are left.
@@ -86,7 +89,7 @@ impl<K> Shard<K> {
             context.deferred.keys.extend(self.slots.take(index).map(|(key, _)| key));
             context.key_limit.give_back(1);
         } else {
-            context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
+            context.key_limit.idle_no_later_than(context.number, rates.full_at(&levels));
             let levels = rates.advance(&levels, self.synced);
             self.put(index, &levels);
         }
@@ -124,8 +127,6 @@ struct PackedSweep<'a> {
     synced: u64,
     /// What the first quota has minted by then.
     minted: u64,
-    /// Whether the instant at which the next key is full is needed.
-    has_bound: bool,
     /// With one quota, the level that is full first.
     fullest: Option<i128>,
     /// With two quotas, the earliest instant at which a key that stays is full.
@@ -133,9 +134,9 @@ struct PackedSweep<'a> {
 }
 
 impl<'a> PackedSweep<'a> {
-    fn new(rates: &'a Rates, readable_until: u64, synced: u64, has_bound: bool) -> Self {
+    fn new(rates: &'a Rates, readable_until: u64, synced: u64) -> Self {
         let (readable, minted) = (synced.min(readable_until), rates.first().minted(synced));
-        Self { rates, readable, synced, minted, has_bound, fullest: None, next: u64::MAX }
+        Self { rates, readable, synced, minted, fullest: None, next: u64::MAX }
     }
 
     #[inline]
@@ -159,9 +160,7 @@ impl<'a> PackedSweep<'a> {
         if self.rates.is_full(&levels) {
             return Change::Forgotten;
         }
-        if self.has_bound {
-            self.next = self.next.min(self.rates.full_at(&levels));
-        }
+        self.next = self.next.min(self.rates.full_at(&levels));
         // A level that stays full while the other is not full would leave its window.
         self.rates.pack(&levels).map_or(Change::Kept, |packed| Change::Becomes(Slot::Packed(packed)))
     }

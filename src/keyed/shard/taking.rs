@@ -1,50 +1,79 @@
 //! Changing the levels of a key: taking tokens from them first of all.
 
-use super::ahead::{PART, is_fast};
-use super::{EntryRequest, FastPath, Kind, Left, Levels, Missed, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
-use crate::core::state::MAX_COST;
-use crate::keyed::rate::Level;
+use super::ahead::is_fast;
+use super::{EntryIndex, EntryRequest, FastPath, KeyLimit, Kind, Left, Levels, Missed};
+use super::{Rates, Shard, ShardContext, SlotRef, Stop};
+use crate::clock::Time;
 use crate::keyed::rates::Packed;
 use crate::keyed::{Hashed, ToKey};
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
-    /// The common case of the fast path, which takes `cost` tokens from packed levels and returns what remains. Every other
-    /// case is an error, and has changed nothing; if a key runs ahead, `now` was not called.
+    /// The fast path: takes `cost` tokens from packed levels and returns what remains. An error has changed nothing.
+    /// Without a `read` time, the time is read late, while the key is on its way from memory. `also` takes tokens of the
+    /// parent, if there is one, and can refuse.
     #[inline(always)]
-    pub(in crate::keyed) fn take_packed(
+    pub(in crate::keyed) fn take_quickly(
         &mut self,
         key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
-        now: impl FnOnce() -> u64,
+        read: Option<u64>,
+        time: &Time,
+        also: impl FnOnce() -> bool,
     ) -> Result<Left, Missed> {
         if self.runs_ahead {
-            return self.take_ahead(key, cost).ok_or(Missed::Other);
+            if let Some(left) = self.take_ahead(key, cost, time) {
+                return Ok(left);
+            }
         }
         let home = self.slots.groups.request(key.hash);
-        let now = self.synced.max(now());
-        if !self.is_quick(now) || self.may_run_ahead && is_fast(cost, now - self.synced) {
+        let read = read.unwrap_or_else(|| time.now());
+        let now = self.synced.max(read);
+        if !self.is_quick(now) {
             return Err(Missed::Other);
         }
-        let Some(rate) = self.rates.only() else { return self.take_pair(key, cost, now) };
         // User code, which may panic: no token is taken yet.
-        let Some(word) = self.slots.packed_near(home, key.form) else { return Err(Missed::Other) };
-        let Some((first, left)) = rate.take_from_packed(*word, cost, now) else {
-            return Err(Missed::Short(Packed { first: *word, second: 0 }));
+        let Some((index, word)) = self.slots.find(home, key.form) else { return Err(Missed::Absent(now)) };
+        let first = *word;
+        let left = match self.rates.only().filter(|rate| rate.is_quick(cost)) {
+            Some(rate) if first.get() & 1 == 1 => {
+                let taken = rate.take_from_packed(first, cost, now);
+                let (first, left) = taken.ok_or(Missed::Short(Packed { first, second: 0 }, read))?;
+                if !also() {
+                    return Err(Missed::Other);
+                }
+                *word = first;
+                left
+            }
+            _ => self.take_at(index, cost, now, read, also)?,
         };
-        *word = first;
+        let is_fast = self.may_run_ahead && is_fast(cost, now - self.synced);
         self.count_quick(cost, now);
+        if is_fast {
+            self.adapt_stride(index, key.hash, cost, left);
+        }
         Ok(left)
     }
 
-    /// The same with two quotas.
+    /// The same at an index, whatever the key has there.
     #[inline(never)]
-    fn take_pair(&mut self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, now: u64) -> Result<Left, Missed> {
-        let index = self.slots.index_of(key).ok_or(Missed::Other)?;
-        let SlotRef::Packed(packed) = self.slots.at(index) else { return Err(Missed::Other) };
-        let (packed, left) = self.rates.take_from_packed(packed, cost, now).ok_or(Missed::Short(packed))?;
+    fn take_at(
+        &mut self,
+        index: EntryIndex,
+        cost: u64,
+        now: u64,
+        read: u64,
+        also: impl FnOnce() -> bool,
+    ) -> Result<Left, Missed> {
+        let packed = match self.slots.at(index) {
+            SlotRef::Packed(packed) => packed,
+            SlotRef::Own(own) => return Err(own.live().cloned().map_or(Missed::Other, Missed::Live)),
+        };
+        let (packed, left) = self.rates.take_from_packed(packed, cost, now).ok_or(Missed::Short(packed, read))?;
+        if !also() {
+            return Err(Missed::Other);
+        }
         self.slots.set_packed(index, packed);
-        self.count_quick(cost, now);
         Ok(left)
     }
 
@@ -61,71 +90,24 @@ impl<K: Clone + Eq> Shard<K> {
         self.count_granted(cost);
     }
 
-    /// The fast path: takes `cost` tokens from packed levels and returns what remains. `also` takes tokens of the parent,
-    /// if there is one, and can refuse. `context`: set if a grant does nothing but take tokens of the key.
-    #[inline(always)]
-    pub(in crate::keyed) fn take_quickly(
+    /// The fast path of a key that is [absent](Missed::Absent) at `now`: stores it with the common quotas, less `cost`
+    /// tokens, if there is space in the table and in the map.
+    pub(in crate::keyed) fn take_new(
         &mut self,
         key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
         now: u64,
-        context: Option<&mut ShardContext<'_, K>>,
-        also: impl FnOnce() -> bool,
-    ) -> Result<Left, Missed> {
-        let was_ahead = self.is_ahead(key.hash);
-        let time = context.as_ref().map(|context| &context.template.time);
-        if let Some(time) = time.filter(|_| was_ahead) {
-            self.end_stride(time);
-        }
-        let now = self.synced.max(now);
-        if !self.is_quick(now) || cost == 0 {
-            return Err(Missed::Other);
-        }
-        // Set if the call may be one of many in a row.
-        let clock = time.filter(|_| self.may_run_ahead && self.rates.burst() >= PART);
-        let clock = clock.filter(|_| was_ahead || is_fast(cost, now - self.synced));
-        // User code, which may panic: no token is taken yet.
-        let found = self.slots.index_of(key);
-        let left = match found.map(|index| (index, self.slots.at(index))) {
-            Some((_, SlotRef::Own(own))) => return Err(own.live().cloned().map_or(Missed::Other, Missed::Live)),
-            Some((index, SlotRef::Packed(packed))) => {
-                let taken = self.rates.take_from_packed(packed, cost, now).ok_or(Missed::Short(packed))?;
-                let (packed, left) = Some(taken).filter(|_| also()).ok_or(Missed::Other)?;
-                self.slots.set_packed(index, packed);
-                left
-            }
-            None if self.rates.kind == Kind::NoQuota => {
-                MAX_COST.checked_sub(cost).filter(|_| also()).map(Left::whole).ok_or(Missed::Other)?
-            }
-            None => {
-                let request = EntryRequest { key, now, offered: None, forced: false };
-                context.and_then(|context| self.take_new(&request, cost, context)).ok_or(Missed::Other)?
-            }
-        };
-        if let Some(time) = clock {
-            self.adapt_stride(found, key.hash, cost, left, now, time);
-        }
-        self.count_quick(cost, now.max(self.synced));
-        Ok(left)
-    }
-
-    /// Stores a new key with the common quota, less `cost` tokens, if there is space in the table and in the map.
-    fn take_new(
-        &mut self,
-        request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
-        cost: u64,
-        context: &mut ShardContext<'_, K>,
+        key_limit: &KeyLimit,
+        number: usize,
     ) -> Option<Left> {
-        let rate = self.rates.only().filter(|rate| rate.window.is_some() && cost <= rate.most_quick)?;
         if self.rates.kind != Kind::Quotas || self.slots.is_filled() {
             return None;
         }
-        let level = Level { units: rate.full - rate.units(cost), at: request.now };
-        let first = rate.packed(level)?;
-        let key = request.take_place(context).ok()?;
-        context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
-        let left = rate.left(level.units);
-        self.slots.insert(request.key.hash, key, Slot::Packed(Packed { first, second: 0 }));
+        let (packed, left, full_at) = self.rates.take_from_full(cost, now)?;
+        let own = key_limit.take_place(key.form, false)?;
+        key_limit.idle_no_later_than(number, full_at);
+        self.slots.insert_packed(key.hash, own, packed);
+        self.count_quick(cost, now);
         Some(left)
     }
 
@@ -162,7 +144,7 @@ impl<K: Clone + Eq> Shard<K> {
             if is_confirmed {
                 // A sweep may have advanced the shard, and packed levels can be read from then on only.
                 let levels = rates.advance(&levels, self.synced);
-                context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
+                context.key_limit.idle_no_later_than(context.number, rates.full_at(&levels));
                 self.slots.insert(request.key.hash, key, self.slot_of(&rates, &levels, false));
             } else {
                 context.key_limit.give_back(1);
@@ -173,7 +155,7 @@ impl<K: Clone + Eq> Shard<K> {
         let is_confirmed = confirm(&result);
         if let Some(index) = index.filter(|_| is_confirmed && levels != before) {
             if levels.is_raised_from(&before) {
-                context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
+                context.key_limit.idle_no_later_than(context.number, rates.full_at(&levels));
             }
             self.put(index, &levels);
         }

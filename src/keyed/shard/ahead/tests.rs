@@ -1,4 +1,5 @@
-use crate::keyed::shard::{Shard, ShardContext};
+use crate::keyed::rates::{Levels, Rates};
+use crate::keyed::shard::EntryRequest;
 use crate::{KeyedLimiter, Quota};
 use std::time::Duration;
 
@@ -121,9 +122,9 @@ async fn a_stride_is_charged_at_no_reading_that_is_older_than_its_tokens() {
     let taken = free(&keyed);
     (0..taken).for_each(|_| drop(keyed.try_acquire(&7, 1).unwrap()));
     assert_eq!(free(&keyed), 0);
-    let take = |shard: &mut Shard<u64>, context: &mut ShardContext<'_, u64>| {
-        shard.take_quickly(map.hashed(&7), 1, early, Some(context), || true)
-    };
-    map.in_shard(0, take).unwrap();
+    let request = EntryRequest { key: map.hashed(&7), now: early, offered: None, forced: false };
+    let take = |rates: &Rates, levels: &mut Levels| rates.take(levels, 1);
+    let taken_late = map.in_shard(0, |shard, context| shard.at_levels(&request, context, take));
+    assert!(taken_late.is_ok_and(|left| left.is_some()));
     assert_eq!(keyed.available(&7), BURST - taken - 1);
 }
