@@ -174,7 +174,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     pub(super) fn at_live(&self, key: &(impl ToKey<K> + ?Sized), is_stored: bool, act: impl FnOnce(&Core)) {
         let key = self.hashed(key);
         let live = self.enter(key, is_stored, |shard, request, context| {
-            if shard.is_closed() || !is_stored && shard.index(request).is_none() {
+            if !is_stored && shard.index(request).is_none() {
                 return Ok(());
             }
             Err(Stop::Live(shard.live(request, context)?))

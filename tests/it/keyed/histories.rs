@@ -43,6 +43,14 @@ fn a_close_with_two_waiters_burns_the_fraction_above_a_full_bucket() {
     agree(&history, &[0; 60], 1).unwrap();
 }
 
+#[test]
+fn a_closed_key_in_debt_is_replenished() {
+    use Op::*;
+    let ops = vec![Consume(1), Settle(0, 7), Close, Replenish(4), Tick];
+    let history = recorded(vec![continuous(1, DAY, 1, 1)], Some(1), 1_000, 0, false, ops);
+    agree(&history, &[0; 5], 1).unwrap();
+}
+
 /// A rule that a keyed limiter can have: new keys are full.
 fn full(rule: Rule) -> Rule {
     let rule = match rule.refill {
