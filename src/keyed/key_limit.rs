@@ -1,4 +1,4 @@
-//! The bound on the number of keys in memory, and where to look for a key to forget when it is reached.
+//! The bound on the number of keys in memory, and where and when to look for keys to forget.
 //!
 //! For each shard, `idle` is an instant before which no key of the shard can be full. It is never too late, because
 //! every event that can make a key full earlier lowers it. So if no shard's instant has come, every key owes tokens,

@@ -37,8 +37,9 @@
 //! * when the window in which packed levels can be read ends;
 //! * when a new key finds the map full.
 //!
-//! It visits no slot if no key can be full (see [`KeyLimit`]) and the window goes on. Amortized, a sweep costs each call less than one slot, and no call visits more than one shard. A new key that finds
-//! the map full is the exception: it may visit several small shards, but no more slots than one large shard has.
+//! It visits no slot if no key can be full yet (see [`KeyLimit`]) and that window goes on. Amortized, it costs each call
+//! less than one slot, and no call visits more than one shard. A new key that finds the map full is the exception: it
+//! may visit several small shards, but no more slots than one large shard has.
 
 mod ahead;
 mod changes;

@@ -26,12 +26,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The number of shards with the default bound on keys. It is large enough that a table of a million keys is rebuilt in
-/// small pieces, and small enough that the tables fill most of the memory pages they occupy. It is not a power of two,
-/// so that these tables do not fill up at the same counts as the tables of other maps.
+/// small pieces, and small enough that the tables fill most of the memory pages they occupy.
 const SHARDS: usize = 270;
 /// The number of shards without a bound on keys: four million keys are in pieces of the same size.
 const SHARDS_WITHOUT_BOUND: usize = 1_083;
-/// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
+/// Keys per shard, if the number of keys is bounded.
 const KEYS_PER_SHARD: u64 = 384;
 const MAX_SHARDS: u64 = 8_192;
 /// The bound on keys if the builder sets none. Some 30 MB of small keys; a limit per second or minute reaches it only
