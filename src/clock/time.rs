@@ -192,7 +192,7 @@ pub(crate) fn nanos_of_wall(wall: SystemTime) -> u64 {
 /// Converts to nanoseconds in 64 bits, which last for 584 years.
 #[inline]
 pub(crate) fn whole_nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos().into())
 }
 
 /// 0 if `now` is before `base`.

@@ -127,49 +127,45 @@ struct PackedSweep<'a> {
     synced: u64,
     /// What the first quota has minted by then.
     minted: u64,
-    /// With one quota, the level that is full first.
-    fullest: Option<i128>,
-    /// With two quotas, the earliest instant at which a key that stays is full.
+    /// The highest level of keys with one quota that stay.
+    fullest: i64,
+    /// The earliest instant at which another key that stays is full.
     next: u64,
 }
 
 impl<'a> PackedSweep<'a> {
     fn new(rates: &'a Rates, readable_until: u64, synced: u64) -> Self {
         let (readable, minted) = (synced.min(readable_until), rates.first().minted(synced));
-        Self { rates, readable, synced, minted, fullest: None, next: u64::MAX }
+        Self { rates, readable, synced, minted, fullest: i64::MIN, next: u64::MAX }
     }
 
     #[inline]
     fn visit(&mut self, packed: Packed) -> Change {
-        if packed.second != 0 {
-            return self.visit_pair(packed);
+        if packed.second != 0 || self.readable < self.synced {
+            return self.rewrite(packed);
         }
-        let rate = self.rates.first();
-        let units = if self.readable == self.synced {
-            rate.unless_full(packed.first, self.minted).map(i128::from)
-        } else {
-            let units = rate.clip(rate.of_packed(packed.first, self.readable).into());
-            Some(rate.advance(Level { units, at: self.readable }, self.synced)).filter(|units| !rate.is_full(*units))
-        };
+        // The common case, without a division for each key.
+        let Some(units) = self.rates.first().unless_full(packed.first, self.minted) else { return Change::Forgotten };
         self.fullest = self.fullest.max(units);
-        if units.is_some() { Change::Kept } else { Change::Forgotten }
+        Change::Kept
     }
 
-    fn visit_pair(&mut self, packed: Packed) -> Change {
+    fn rewrite(&mut self, packed: Packed) -> Change {
         let levels = self.rates.advance(&self.rates.unpack(packed, self.readable), self.synced);
         if self.rates.is_full(&levels) {
             return Change::Forgotten;
         }
         self.next = self.next.min(self.rates.full_at(&levels));
-        // A level that stays full while the other is not full would leave its window.
+        // A level that stays full while another one is not full would leave its window.
         self.rates.pack(&levels).map_or(Change::Kept, |packed| Change::Becomes(Slot::Packed(packed)))
     }
 
     /// The earliest instant at which a key that stays is full.
     fn next(&self) -> u64 {
-        let Some(units) = self.fullest else { return self.next };
-        let rate = self.rates.first();
-        let at = rate.reached(Level { units, at: self.synced }, rate.burst()).unwrap_or(u64::MAX);
-        self.next.min(at.max(self.synced.saturating_add(1)))
+        if self.fullest == i64::MIN {
+            return self.next;
+        }
+        let (rate, level) = (self.rates.first(), Level { units: self.fullest.into(), at: self.synced });
+        self.next.min(rate.reached(level, rate.burst()).unwrap_or(u64::MAX)).max(self.synced.saturating_add(1))
     }
 }
