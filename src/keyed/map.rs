@@ -139,15 +139,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         number: usize,
         act: impl FnOnce(&mut Shard<K>, &mut ShardContext<'_, K>) -> R,
     ) -> R {
-        // Unlocked before the context is dropped.
-        self.with_context(number, |context| act(&mut self.shards[number].lock(), context))
-    }
-
-    fn with_context<R>(&self, number: usize, act: impl FnOnce(&mut ShardContext<'_, K>) -> R) -> R {
         let hash_of = |key: &K| self.hasher.hash_one(key);
         let (key_limit, template) = (&self.key_limit, &self.template);
         let deferred = DeferredDrops { keys: Vec::new(), live_entries: Vec::new() };
-        act(&mut ShardContext { key_limit, number, template, hash_of: &hash_of, deferred })
+        let mut context = ShardContext { key_limit, number, template, hash_of: &hash_of, deferred };
+        // Unlocked before the context is dropped.
+        act(&mut self.shards[number].lock(), &mut context)
     }
 
     /// Calls `act` in the shard of `key`, or `on_live` on the live entry that it finds there. The error is that of a new

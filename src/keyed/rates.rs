@@ -310,16 +310,21 @@ impl Rates {
     }
 
     /// The packed levels of a new key that takes `cost` tokens at `now`, what remains, and when the key is full again.
+    #[inline]
     pub(super) fn take_from_full(&self, cost: u64, now: u64) -> Option<(Packed, Left, u64)> {
-        if self.window.is_none() || !self.iter().all(|rate| rate.is_quick(cost)) {
-            return None;
+        self.window?;
+        match &*self.rates {
+            [one] if one.is_quick(cost) => {
+                let (first, left, full_at) = one.take_from_full(cost, now);
+                Some((Packed { first, second: 0 }, left, full_at))
+            }
+            [one, two] if one.is_quick(cost) && two.is_quick(cost) => {
+                let ((first, left, at), (second, other, other_at)) =
+                    (one.take_from_full(cost, now), two.take_from_full(cost, now));
+                Some((Packed { first, second: second.get() }, left.min(other), at.max(other_at)))
+            }
+            _ => None,
         }
-        let (first, mut left, mut full_at) = self.first().take_from_full(cost, now);
-        let second = self.rates.get(1).map(|rate| rate.take_from_full(cost, now));
-        if let Some((_, other, other_full_at)) = second {
-            (left, full_at) = (left.min(other), full_at.max(other_full_at));
-        }
-        Some((Packed { first, second: second.map_or(0, |(word, ..)| word.get()) }, left, full_at))
     }
 }
 

@@ -92,6 +92,7 @@ impl<K: Clone + Eq> Shard<K> {
 
     /// The fast path of a key that is [absent](Missed::Absent) at `now`: stores it with the common quotas, less `cost`
     /// tokens, if there is space in the table and in the map.
+    #[inline]
     pub(in crate::keyed) fn take_new(
         &mut self,
         key: Hashed<'_, impl ToKey<K> + ?Sized>,
