@@ -71,8 +71,8 @@ pub(crate) fn consume<P>(scope: P, cost: u64, allowed: Allowed) -> Result<Permit
 where
     P: Deref<Target: ClaimScope> + Clone,
 {
-    if let Some(remaining) = scope.claim_fast(cost) {
-        return Ok(Permit::new(scope, cost, remaining));
+    if let Some(word) = scope.claim_fast(cost) {
+        return Ok(Permit::new(scope, cost, word));
     }
     let limiter = scope.clone();
     let core = limiter.core();

@@ -12,7 +12,7 @@ use crate::core::state::MAX_COST;
 use crate::core::state::Sample;
 use crate::deadline::{Allowed, Deadline};
 use crate::error::ConsumeError;
-use crate::observe::WaitRecord;
+use crate::observe::{GrantWord, WaitRecord};
 use crate::permit::Permit;
 use pin_project_lite::pin_project;
 use std::ops::{ControlFlow, Deref};
@@ -178,12 +178,12 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
     pub(crate) fn try_now(mut self) -> Result<Permit<P>, Self> {
         let State::Fresh { scope: slot, .. } = &mut self.state else { return Err(self) };
         let Some(scope) = slot.as_ref().filter(|_| self.cost <= MAX_COST) else { return Err(self) };
-        let remaining = scope.claim_fast(self.cost).or_else(|| {
+        let word = scope.claim_fast(self.cost).or_else(|| {
             let sample = scope.core().sample();
             scope.core().admit_now(scope.class(), self.cost, sample)
         });
-        match remaining.and_then(|remaining| Some((slot.take()?, remaining))) {
-            Some((scope, remaining)) => Ok(Permit::new(scope, self.cost, remaining)),
+        match word.and_then(|word| Some((slot.take()?, word))) {
+            Some((scope, word)) => Ok(Permit::new(scope, self.cost, word)),
             None => Err(self),
         }
     }
@@ -193,8 +193,8 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
     fn claim_at_once(self: Pin<&mut Self>) -> Option<Permit<P>> {
         let this = self.project();
         let StateProjection::Fresh { scope, .. } = this.state.project() else { return None };
-        let remaining = scope.as_ref()?.claim_fast(*this.cost)?;
-        Some(Permit::new(scope.take()?, *this.cost, remaining))
+        let word = scope.as_ref()?.claim_fast(*this.cost)?;
+        Some(Permit::new(scope.take()?, *this.cost, word))
     }
 
     /// All of a poll but the fast path.
@@ -226,7 +226,7 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
                         if let Err(error) = answer {
                             scope.core().observers().refused_in(scope.label(), cost, error);
                         }
-                        return Poll::Ready(answer.map(|remaining| Permit::new(scope, cost, remaining)));
+                        return Poll::Ready(answer.map(|word| Permit::new(scope, cost, word)));
                     }
                     ControlFlow::Continue(sample) => {
                         this.state.set(State::Waiting { scope, place: Place::new(), extras: None });
@@ -244,7 +244,7 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
         waker: &Waker,
         timer: Timer,
         sample: Sample,
-    ) -> Poll<Result<u64, ConsumeError>> {
+    ) -> Poll<Result<GrantWord, ConsumeError>> {
         let this = self.project();
         let mut entering = Entering { state: this.state, allowed };
         let StateProjection::Waiting { scope, place, extras } = entering.state.as_mut().project() else {
@@ -290,7 +290,7 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
     }
 
     /// Leaves the queue at the deadline. If the claim was granted or refused in the meantime, that result counts.
-    fn give_up(self: Pin<&mut Self>, waited: Duration) -> Result<u64, ConsumeError> {
+    fn give_up(self: Pin<&mut Self>, waited: Duration) -> Result<GrantWord, ConsumeError> {
         let this = self.project();
         let StateProjection::Waiting { scope, place, .. } = this.state.project() else {
             unreachable!("only a claim that waits has a deadline")
@@ -301,7 +301,7 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
     /// Ends the wait with the result `answer`.
     // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
-    fn finish(self: Pin<&mut Self>, answer: Result<u64, ConsumeError>) -> Result<Permit<P>, ConsumeError> {
+    fn finish(self: Pin<&mut Self>, answer: Result<GrantWord, ConsumeError>) -> Result<Permit<P>, ConsumeError> {
         let this = self.project();
         let done = State::Fresh { scope: None, allowed: Allowed::ANY };
         let OwnedState::Waiting { scope, extras, .. } = this.state.project_replace(done) else {
@@ -316,7 +316,7 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
         if let Ok(word) = answer {
             scope.core().observers().verdict(*this.cost, word);
         }
-        answer.map(|remaining| Permit::new(scope, *this.cost, remaining))
+        answer.map(|word| Permit::new(scope, *this.cost, word))
     }
 
     /// Leaves the queue: the claim is dropped before it returned a result. Not inlined, so that dropping a granted

@@ -53,14 +53,15 @@ pub(crate) use time::{Chosen, Time, whole_nanos};
 /// because a driver reads any clock but tokio's once a minute at least. The same holds for deadlines, and for a clock that
 /// is set forward. A clock that follows the time of day can be set back: then callers wait for the difference, too.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// Returns the time since an origin that the clock chooses. It is called outside of all locks.
+    /// Returns the time since an origin that the clock chooses. It is called outside of all locks, except beside
+    /// [`wall`](Self::wall).
     fn now(&self) -> Duration;
 
     /// Returns the time of day, which decides when the periods of calendar quotas begin: by default that of the system. It
     /// may be set, back and forth.
     ///
-    /// A limiter calls it under its lock, at most once a minute and when a period is about to begin. So it must not use a
-    /// limiter. If it panics, the limiter goes on with what it knows.
+    /// A limiter calls it under its lock, and [`now`](Self::now) after it, at most once a minute and when a period is about to
+    /// begin. So they must not use a limiter. If one of them panics, the limiter goes on with what it knows.
     fn wall(&self) -> SystemTime {
         SystemTime::now()
     }

@@ -59,7 +59,7 @@ use tokio::runtime::Handle;
 /// least one cache line away from both ends, so that writes to neighbouring heap allocations do not slow them down.
 #[repr(C)]
 pub struct Core {
-    /// Queue, supply and drivers. No user code runs while this is locked, except `Clock::wall`.
+    /// Queue, supply and drivers. No user code runs while this is locked, except `Clock::wall` and a reading beside it.
     pub(crate) state: Mutex<State>,
     /// Atomic positions, for the fast path without the lock.
     pub(crate) rovers: Rovers,
@@ -85,7 +85,7 @@ pub struct Core {
     observers: Observers,
 }
 
-/// The lock does not poison, and no user code runs under it but `Clock::wall`, whose panics are caught: a panic in a
+/// The lock does not poison, and no user code runs under it but the wall clock, whose panics are caught: a panic in a
 /// caller, its clock or its waker leaves the state whole, so a limiter may be used after one.
 impl UnwindSafe for Core {}
 impl RefUnwindSafe for Core {}
@@ -133,7 +133,8 @@ impl Core {
         observers: Observers,
         weak: Weak<Core>,
     ) -> Self {
-        state.note_calendars(&time);
+        let now = state.supply.synced();
+        state.note_calendars(&time, now);
         let (capped, has_classes) = (state.cap.is_some(), state.classes().is_some());
         let shares_among_classes = has_classes && state.supply.has_external();
         let has_dry_run = AtomicBool::new(state.dry_run().is_some());

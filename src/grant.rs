@@ -191,8 +191,8 @@ impl<'a, L: Handle> Grant<'a, L> {
 
     #[inline(always)]
     pub(crate) fn acquire(scope: &'a L::Scope, cost: u64) -> Result<Self, TryAcquireError> {
-        let remaining = scope.try_acquire(cost)?;
-        Ok(Self(Permit::new(scope, cost, remaining)))
+        let word = scope.try_acquire(cost)?;
+        Ok(Self(Permit::new(scope, cost, word)))
     }
 
     grant_methods!();
@@ -204,8 +204,8 @@ impl<L: Handle> OwnedGrant<L> {
     }
 
     pub(crate) fn acquire(scope: Arc<L::Scope>, cost: u64) -> Result<Self, TryAcquireError> {
-        let remaining = scope.try_acquire(cost)?;
-        Ok(Self(Permit::new(scope, cost, remaining)))
+        let word = scope.try_acquire(cost)?;
+        Ok(Self(Permit::new(scope, cost, word)))
     }
 
     /// [`settle`](Self::settle) for costs that cannot be undone.

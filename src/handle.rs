@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::core::claim_scope::ClaimScope;
 use crate::core::classes::ClassId;
 use crate::error::TryAcquireError;
-use crate::observe::ClassLabel;
+use crate::observe::{ClassLabel, GrantWord};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
@@ -221,7 +221,7 @@ impl ClaimScope for Scope {
     }
 
     #[inline]
-    fn claim_fast(&self, _cost: u64) -> Option<u64> {
+    fn claim_fast(&self, _cost: u64) -> Option<GrantWord> {
         None
     }
 
@@ -231,7 +231,7 @@ impl ClaimScope for Scope {
     }
 
     #[inline]
-    fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
+    fn try_acquire(&self, cost: u64) -> Result<GrantWord, TryAcquireError> {
         self.core().try_acquire_in_class(self.id, &self.label, cost)
     }
 }

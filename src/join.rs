@@ -301,10 +301,10 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
     /// Notes the outcome of the claim.
     fn answer(&mut self, waiting: &Waiting, called: Called) -> Result<(), JoinError> {
         match called {
-            Called::Granted(remaining) => {
+            Called::Granted(words) => {
                 let Some(members) = &mut self.members else { return Ok(()) };
-                for (index, remaining) in waiting.indices.iter().zip(remaining) {
-                    members[*index].granted = Some(remaining);
+                for (index, word) in waiting.indices.iter().zip(words) {
+                    members[*index].granted = Some(word);
                 }
                 Ok(())
             }

@@ -7,7 +7,7 @@
 //! are made outside of the lock, when the claim already waits in the queue or has left it for good. Panics of foreign
 //! code end here: the panic hook reports them, and no caller loses a place, a token or a wake-up.
 //!
-//! A grant without waiting never calls this module.
+//! A grant without waiting calls this module only with the verdict of a dry run.
 //!
 //! | file | holds |
 //! |---|---|
@@ -17,8 +17,11 @@
 //! | `refusal.rs` | the reason of a refusal |
 //! | `spans.rs` | the observer that reports to tracing |
 //! | `store_event.rs` | events of the store of a distributed quota |
+//! | `verdict.rs` | the verdict of a dry run on a call |
+//! | `grant_word.rs` | what a limiter notes about a grant |
 
 mod class_label;
+mod grant_word;
 mod refusal;
 #[cfg(feature = "tracing")]
 mod spans;
@@ -37,6 +40,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 pub(crate) use class_label::ClassLabel;
+pub(crate) use grant_word::GrantWord;
 pub(crate) use refusal::{REASONS, Reason};
 #[cfg(feature = "distributed")]
 pub(crate) use store_event::{StoreEvent, report};
@@ -162,9 +166,9 @@ impl Observers {
 
     /// Reports what a dry run says about a granted call for `cost` tokens, if the grant's `word` holds a verdict.
     #[inline]
-    pub(crate) fn verdict(&self, cost: u64, word: u64) {
+    pub(crate) fn verdict(&self, cost: u64, word: GrantWord) {
         if OBSERVED {
-            if let Some(verdict) = Verdict::of_word(word) {
+            if let Some(verdict) = word.verdict() {
                 self.report_verdict(cost, verdict);
             }
         }

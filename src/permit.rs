@@ -1,7 +1,7 @@
 //! Tokens that were granted and are held: what grants are made of.
 
 use crate::core::claim_scope::ClaimScope;
-use crate::observe::Verdict;
+use crate::observe::{GrantWord, Verdict};
 use std::fmt;
 use std::ops::Deref;
 
@@ -9,8 +9,7 @@ use std::ops::Deref;
 pub(crate) struct Permit<P: Deref<Target: ClaimScope>> {
     scope: P,
     pub(crate) cost: u64,
-    /// The tokens that remained, the verdict of a dry run, or the instant of the grant: see [`Verdict`].
-    word: u64,
+    word: GrantWord,
     /// How many tokens refunds can still take off what its class was charged. Until the first change of the cost, the word
     /// tells.
     refundable: u64,
@@ -18,7 +17,7 @@ pub(crate) struct Permit<P: Deref<Target: ClaimScope>> {
 
 impl<P: Deref<Target: ClaimScope>> Permit<P> {
     #[inline]
-    pub(crate) fn new(scope: P, cost: u64, word: u64) -> Self {
+    pub(crate) fn new(scope: P, cost: u64, word: GrantWord) -> Self {
         Self { scope, cost, word, refundable: 0 }
     }
 
@@ -29,11 +28,11 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
 
     /// The verdict of the dry run on the claim; `None` if no quota was in dry run.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
-        Verdict::of_word(self.word)
+        self.word.verdict()
     }
 
     #[cfg(feature = "keyed")]
-    pub(crate) fn word(&self) -> u64 {
+    pub(crate) fn word(&self) -> GrantWord {
         self.word
     }
 
@@ -56,9 +55,9 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
 
     #[inline]
     fn count_refundable(&mut self) {
-        if Verdict::is_charged(self.word) {
-            self.refundable = Verdict::refundable(self.word, self.cost);
-            self.word = Verdict::uncharged(self.word);
+        if self.word.is_charged() {
+            self.refundable = self.word.refundable(self.cost);
+            self.word = self.word.uncharged();
         }
     }
 

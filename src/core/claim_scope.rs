@@ -3,7 +3,7 @@
 use super::Core;
 use crate::core::classes::{ClassId, ROOT};
 use crate::error::TryAcquireError;
-use crate::observe::{ClassLabel, Observed};
+use crate::observe::{ClassLabel, GrantWord, Observed};
 use std::fmt;
 
 /// The state that all handles of a limiter, or of a class, share, and in which their claims are made. The trait cannot
@@ -15,9 +15,8 @@ pub trait ClaimScope: fmt::Debug + 'static {
     /// The class in which claims are made.
     fn class(&self) -> ClassId;
 
-    /// The fast path of claims: grants `cost` tokens with one atomic operation and returns how many remain. Claims in a
-    /// class have none.
-    fn claim_fast(&self, cost: u64) -> Option<u64>;
+    /// The fast path of claims: grants `cost` tokens with one atomic operation. Claims in a class have none.
+    fn claim_fast(&self, cost: u64) -> Option<GrantWord>;
 
     /// How observers name the class in which claims are made.
     fn label(&self) -> Option<&ClassLabel>;
@@ -28,8 +27,8 @@ pub trait ClaimScope: fmt::Debug + 'static {
         Observed { class: self.label(), ..self.core().observed() }
     }
 
-    /// Grants `cost` tokens and returns how many remain, or refuses and reports the refusal to the observers.
-    fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError>;
+    /// Grants `cost` tokens, or refuses and reports the refusal to the observers.
+    fn try_acquire(&self, cost: u64) -> Result<GrantWord, TryAcquireError>;
 }
 
 impl ClaimScope for Core {
@@ -44,7 +43,7 @@ impl ClaimScope for Core {
     }
 
     #[inline(always)]
-    fn claim_fast(&self, cost: u64) -> Option<u64> {
+    fn claim_fast(&self, cost: u64) -> Option<GrantWord> {
         self.try_claim(cost)
     }
 
@@ -55,7 +54,7 @@ impl ClaimScope for Core {
 
     // Inlined always, like the function that it calls.
     #[inline(always)]
-    fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
+    fn try_acquire(&self, cost: u64) -> Result<GrantWord, TryAcquireError> {
         Core::try_acquire(self, cost)
     }
 }

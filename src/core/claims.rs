@@ -7,7 +7,7 @@ use crate::core::queue::Place;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Refund, Sample, State};
 use crate::error::{ConsumeError, TryAcquireError};
-use crate::observe::{ClassLabel, OBSERVED, QueueInfo, Verdict, WaitRecord};
+use crate::observe::{ClassLabel, GrantWord, OBSERVED, QueueInfo, WaitRecord};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -42,9 +42,9 @@ pub(crate) struct Polled {
 }
 
 impl Core {
-    /// Grants `cost` tokens and returns how many remain, or refuses and reports the refusal to the observers.
+    /// Grants `cost` tokens, or refuses and reports the refusal to the observers.
     #[inline(always)]
-    pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
+    pub(crate) fn try_acquire(&self, cost: u64) -> Result<GrantWord, TryAcquireError> {
         let answer = self.try_acquire_unobserved(cost);
         // Without observers the error is not inspected: that would move it through memory.
         if OBSERVED {
@@ -55,13 +55,13 @@ impl Core {
         answer
     }
 
-    /// Grants `cost` tokens and returns how many remain.
+    /// Grants `cost` tokens, or refuses.
     // Without the attribute the compiler does not inline this into a large caller, and a refusal then goes through
     // memory three times, which was measured to be slower.
     #[inline(always)]
-    pub(crate) fn try_acquire_unobserved(&self, cost: u64) -> Result<u64, TryAcquireError> {
+    pub(crate) fn try_acquire_unobserved(&self, cost: u64) -> Result<GrantWord, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {
-            return Ok(self.rovers.remaining_after(ticket));
+            return Ok(GrantWord::plain(self.rovers.remaining_after(ticket)));
         }
         // The tail is read before the time, as in `sample`.
         let tail = self.rovers.tail();
@@ -74,9 +74,14 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn try_acquire_slowly(&self, class: ClassId, cost: u64, sample: Sample) -> Result<u64, TryAcquireError> {
-        if let Some(remaining) = self.fast_admit(class, cost, sample) {
-            return Ok(remaining);
+    pub(super) fn try_acquire_slowly(
+        &self,
+        class: ClassId,
+        cost: u64,
+        sample: Sample,
+    ) -> Result<GrantWord, TryAcquireError> {
+        if let Some(word) = self.fast_admit(class, cost, sample) {
+            return Ok(word);
         }
         let (answer, source_task_is_gone) = self.look_ahead(sample, cost, |state, rovers, sample| {
             (state.try_acquire(rovers, class, cost, sample.now), state.source_task_is_gone())
@@ -93,7 +98,7 @@ impl Core {
     /// Grants `cost` tokens if they are available and no claim waits, which is the common case. Cheaper than
     /// [`with`](Self::with), because it does only the steps that this case needs.
     #[inline]
-    pub(super) fn fast_admit(&self, class: ClassId, cost: u64, sample: Sample) -> Option<u64> {
+    pub(super) fn fast_admit(&self, class: ClassId, cost: u64, sample: Sample) -> Option<GrantWord> {
         if self.is_claimed_beyond(sample) {
             return None;
         }
@@ -101,18 +106,18 @@ impl Core {
         if class != ROOT && !state.is_free(class) {
             return None;
         }
-        let remaining = state.fast_admit(&self.rovers, cost, sample)?;
+        let word = state.fast_admit(&self.rovers, cost, sample)?;
         if state.has_source() {
             let waker = state.waker_after_grant(&self.rovers);
             drop(state);
             waker.into_iter().for_each(Waker::wake);
         }
-        Some(remaining)
+        Some(word)
     }
 
-    /// Grants `cost` tokens at once, in a class or in the limiter itself, and returns how many remain; or changes nothing.
+    /// Grants `cost` tokens at once, in a class or in the limiter itself, or changes nothing.
     /// `None` does not mean that the tokens are not there.
-    pub(crate) fn admit_now(&self, class: ClassId, cost: u64, sample: Sample) -> Option<u64> {
+    pub(crate) fn admit_now(&self, class: ClassId, cost: u64, sample: Sample) -> Option<GrantWord> {
         let claimed = if class == ROOT { self.try_claim(cost) } else { None };
         claimed.or_else(|| self.fast_admit(class, cost, sample))
     }
@@ -153,15 +158,15 @@ impl Core {
         joined.then_some(queue_info)
     }
 
-    /// The fast path of callers that may wait: grants `cost` tokens and returns how many remain.
+    /// The fast path of callers that may wait: grants `cost` tokens, or changes nothing.
     #[inline]
-    pub(crate) fn try_claim(&self, cost: u64) -> Option<u64> {
+    pub(crate) fn try_claim(&self, cost: u64) -> Option<GrantWord> {
         // Free if the cost is a constant. Without it, a claim above the limit could be granted while the fast path is
         // open.
         if cost > MAX_COST {
             None
         } else {
-            self.rovers.try_claim(cost).map(|ticket| self.rovers.remaining_after(ticket))
+            self.rovers.try_claim(cost).map(|ticket| GrantWord::plain(self.rovers.remaining_after(ticket)))
         }
     }
 
@@ -174,30 +179,30 @@ impl Core {
         class: ClassId,
         cost: u64,
         allowed: Option<u64>,
-    ) -> ControlFlow<Result<u64, ConsumeError>, Sample> {
+    ) -> ControlFlow<Result<GrantWord, ConsumeError>, Sample> {
         let sample = self.sample();
         if let Some(parent_link) = self.parent_link() {
             match self.admit_with_parent(parent_link, cost, allowed) {
                 Ok(None) => return ControlFlow::Continue(sample),
-                Ok(Some(remaining)) => return ControlFlow::Break(Ok(remaining)),
+                Ok(Some(word)) => return ControlFlow::Break(Ok(word)),
                 Err(error) => return ControlFlow::Break(Err(error)),
             }
         }
         if cost <= MAX_COST {
-            if let Some(remaining) = self.fast_admit(class, cost, sample) {
-                return ControlFlow::Break(Ok(remaining));
+            if let Some(word) = self.fast_admit(class, cost, sample) {
+                return ControlFlow::Break(Ok(word));
             }
         }
         ControlFlow::Continue(sample)
     }
 
-    /// The rest of the first poll, after [`arrive_early`](Self::arrive_early). Ready with how many tokens remain.
+    /// The rest of the first poll, after [`arrive_early`](Self::arrive_early).
     pub(crate) fn arrive(
         &self,
         mut place: Pin<&mut Place>,
         arrival: FirstPoll<'_>,
         wait_record: &mut WaitRecord,
-    ) -> Poll<Result<u64, ConsumeError>> {
+    ) -> Poll<Result<GrantWord, ConsumeError>> {
         let FirstPoll { class, label, cost, allowed, has_timer, waker, sample } = arrival;
         let mut waker = Some(waker.clone());
         let host = self.host();
@@ -222,7 +227,7 @@ impl Core {
         };
         drop_quietly(waker);
         match result {
-            Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),
+            Ok(Some(word)) => Poll::Ready(Ok(word)),
             Ok(None) => {
                 let answer = self.wait_here(place, class, cost, unserved, &host);
                 if answer.is_pending() {
@@ -241,7 +246,7 @@ impl Core {
         class: ClassId,
         cost: u64,
         waker: &Waker,
-    ) -> Poll<Result<u64, ConsumeError>> {
+    ) -> Poll<Result<GrantWord, ConsumeError>> {
         match self.check(place.as_mut(), class, waker) {
             Polled { outcome: Poll::Ready(outcome), .. } => Poll::Ready(outcome.into_result()),
             Polled { unserved, host, .. } => self.wait_here(place, class, cost, unserved, &host),
@@ -284,7 +289,7 @@ impl Core {
         cost: u64,
         unserved: bool,
         host: &Option<Handle>,
-    ) -> Poll<Result<u64, ConsumeError>> {
+    ) -> Poll<Result<GrantWord, ConsumeError>> {
         if !unserved {
             return Poll::Pending;
         }
@@ -315,14 +320,14 @@ impl Core {
         }
         let left = self.leaving(|state, rovers, _| {
             let left = state.depart(rovers, place, class);
-            if let Some(Outcome::Granted { remaining }) = left.outcome {
-                let refund = Refund::new(class, cost, Verdict::refundable(remaining, cost), remaining);
+            if let Some(Outcome::Granted(word)) = left.outcome {
+                let refund = Refund::new(class, cost, word.refundable(cost), word);
                 state.give_back(rovers, refund);
             }
             left
         });
         drop_quietly(left.waker);
-        if let Some(Outcome::Granted { .. }) = left.outcome {
+        if let Some(Outcome::Granted(_)) = left.outcome {
             self.give_back_to_parent(cost);
         }
     }

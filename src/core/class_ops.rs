@@ -6,7 +6,7 @@ use crate::core::classes::ClassId;
 use crate::core::rovers::Rovers;
 use crate::core::state::{SharePlan, State};
 use crate::error::{ConfigError, TryAcquireError};
-use crate::observe::ClassLabel;
+use crate::observe::{ClassLabel, GrantWord};
 use std::sync::{Arc, Weak};
 
 impl Core {
@@ -15,7 +15,7 @@ impl Core {
         class: ClassId,
         label: &ClassLabel,
         cost: u64,
-    ) -> Result<u64, TryAcquireError> {
+    ) -> Result<GrantWord, TryAcquireError> {
         let answer = self.try_acquire_slowly(class, cost, self.sample());
         if let Err(error) = &answer {
             self.observers().refused_in(Some(label), cost, *error);

@@ -10,8 +10,8 @@
 //! A lead that is a blocked thread is always driven. Then all backups sleep as long as the last one would, so that
 //! threads that come and go do not wake as backups at all.
 //!
-//! The backups are in the order of their arrival, and the newest wakes first: the oldest threads are the next to be
-//! granted and to leave, and then no other backup changes its rank.
+//! The backups are in the order of their arrival, but that a lead that was missing takes the place of its successor. The
+//! newest wakes first: the oldest threads are the next to be granted and to leave, and then no other backup changes its rank.
 
 mod many;
 

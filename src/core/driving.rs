@@ -169,7 +169,7 @@ impl Core {
                 wakes.run();
                 return Some(rested);
             }
-            // A ticket adds its waker to the batch.
+            // A proxy adds its waker to the batch.
             batches += usize::from(wakes.is_full() || state.awaited_child().is_none());
             (state, sample) = self.again(state, sample, &mut wakes);
         }

@@ -29,7 +29,7 @@ mod view;
 use crate::core::forecast::{Claim, Forecast, Line};
 use crate::core::supply::Supply;
 use crate::error::Bound;
-use crate::observe::{Reason, Verdict};
+use crate::observe::{GrantWord, Reason, Verdict};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ struct Held {
     /// Its number in the simulated queue; 0 if it never waited there.
     number: u64,
     /// The word of the verdict on it; `None` if it waited already when the simulation began.
-    word: Option<u64>,
+    word: Option<GrantWord>,
 }
 
 /// The simulation of one limiter; see the head of this file.
@@ -266,23 +266,23 @@ impl DryRun {
 
     /// Records that a claim of `cost`, on which the verdict in `word` was given just now, waits in the limiter's own
     /// queue with this number.
-    pub(crate) fn hold(&mut self, number: u64, cost: u64, word: u64) {
-        let own = if let Some(Verdict::Waits { .. }) = Verdict::of_word(word) { self.last } else { 0 };
+    pub(crate) fn hold(&mut self, number: u64, cost: u64, word: GrantWord) {
+        let own = if let Some(Verdict::Waits { .. }) = word.verdict() { self.last } else { 0 };
         self.held.insert(number, Held { cost, number: own, word: Some(word) });
     }
 
     /// The limiter has granted the claim with this number. Returns the word of the verdict on it. A claim that waited
     /// already when the simulation began has left no tokens, whatever the open schedules say.
-    pub(crate) fn pass(&mut self, number: u64) -> Option<u64> {
-        Some(self.held.remove(&number)?.word.unwrap_or(0))
+    pub(crate) fn pass(&mut self, number: u64) -> Option<GrantWord> {
+        Some(self.held.remove(&number)?.word.unwrap_or(GrantWord::NOTHING))
     }
 
     /// A quota is enforced from `epoch` on. Claims in the limiter's own queue that the simulation refused will take tokens of
     /// it, for which refunds count. Returns how many tokens.
     pub(crate) fn take_over_refused(&mut self, epoch: u64) -> u64 {
         let words = self.held.values_mut().filter_map(|held| Some((held.cost, held.word.as_mut()?)));
-        let refused = words.filter(|(_, word)| Verdict::is_refused(**word));
-        refused.map(|(cost, word)| (cost, *word = Verdict::in_epoch(*word, epoch)).0).sum()
+        let refused = words.filter(|(_, word)| word.is_refused());
+        refused.map(|(cost, word)| (cost, *word = word.refused_in(epoch)).0).sum()
     }
 
     /// A claim left the limiter's own queue at `now` without a grant, so it leaves the simulation too. If the
@@ -292,7 +292,7 @@ impl DryRun {
         let Some(Held { cost, number, word }) = self.held.remove(&number) else { return };
         let index = self.queue.partition_point(|run| run.end <= number);
         let Some(run) = self.queue.get_mut(index).filter(|run| run.first <= number) else {
-            if !word.is_some_and(Verdict::is_refused) {
+            if !word.is_some_and(GrantWord::is_refused) {
                 self.refund(cost, now, None);
             }
             return;

@@ -5,6 +5,7 @@ use crate::core::classes::ClassId;
 use crate::core::queue::Place;
 use crate::error::{Bound, ConsumeError};
 use crate::name::Name;
+use crate::observe::GrantWord;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ impl Core {
         class: ClassId,
         cost: u64,
         waited: Duration,
-    ) -> Result<u64, ConsumeError> {
+    ) -> Result<GrantWord, ConsumeError> {
         let (left, held) = self.leaving(|state, rovers, _| {
             let held = state.holder_of_waiting(rovers, place.as_mut());
             let left = state.depart(rovers, place, class);

@@ -5,8 +5,8 @@
 //!
 //! 1. The queue is empty, or one continuous quota alone decides ([`Supply::is_straight`]): the answer follows from the
 //!    position of the claim alone. Callers look at this first.
-//! 2. There are only continuous quotas, with bursts that cannot interfere, or one stepped quota without remainders
-//!    ([`Supply::scheduled_behind`]): the latest of the instants that the quotas give for this position.
+//! 2. There are only continuous quotas, with bursts that cannot interfere, or one stepped quota whose steps never
+//!    overrun the bucket ([`Supply::scheduled_behind`]): the latest of the instants that the quotas give for this position.
 //! 3. Everything else: the queue is served ahead of time, on a copy of the supply. The [`Forecast`] keeps that copy,
 //!    and an arrival adds only the claims that came since. A grant at the front does not change the forecast. A
 //!    cancellation in the middle, a refund, or a change of the limiter does: then the next estimate serves the whole

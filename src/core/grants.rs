@@ -5,7 +5,7 @@ use crate::core::classes::{ClassId, ROOT};
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, Reach, Refund, Sample, State};
 use crate::error::{Bound, ConsumeError, ReleaseError};
-use crate::observe::Verdict;
+use crate::observe::GrantWord;
 
 impl Core {
     /// Refuses growth by `tokens` of a grant that has `held` tokens in flight, if the cap has no space for both. Such a
@@ -23,17 +23,17 @@ impl Core {
     }
 
     /// Returns a grant of `cost` tokens in a class that no caller has seen. `word` is its number of remaining tokens.
-    pub(crate) fn give_back(&self, class: ClassId, cost: u64, word: u64) {
+    pub(crate) fn give_back(&self, class: ClassId, cost: u64, word: GrantWord) {
         self.leaving(|state, rovers, _| {
-            state.give_back(rovers, Refund::new(class, cost, Verdict::refundable(word, cost), word));
+            state.give_back(rovers, Refund::new(class, cost, word.refundable(cost), word));
         });
     }
 
     /// How many tokens remain after a grant in a class with this word. If the word tells the instant of the grant, the number
     /// is that of now, as of the last reading of the clock.
-    pub(crate) fn remaining(&self, class: ClassId, word: u64) -> u64 {
-        if Verdict::instant(word).is_none() {
-            return Verdict::remaining(word);
+    pub(crate) fn remaining(&self, class: ClassId, word: GrantWord) -> u64 {
+        if word.instant().is_none() {
+            return word.remaining();
         }
         let mut state = self.state.lock();
         let now = state.supply.synced();
@@ -79,21 +79,28 @@ impl Core {
     /// # Panics
     /// If the clock panics; then nothing has changed.
     pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
-        self.resettle_in(ROOT, cost, actual, 0, 0)
+        self.resettle_in(ROOT, cost, actual, GrantWord::NOTHING, 0)
     }
 
-    /// Changes the cost of a grant made in a class. `word` is the grant's number of remaining tokens or its [`Verdict`]. If
+    /// Changes the cost of a grant made in a class. If
     /// `actual` is less than `cost`, the class is not charged for `uncharged` tokens any more.
     ///
     /// # Panics
     /// If the clock panics; then nothing has changed.
-    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64, word: u64, uncharged: u64) -> u64 {
+    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64, word: GrantWord, uncharged: u64) -> u64 {
         self.resettle_by(|| Some(self.sample()), class, cost, actual, word, uncharged)
     }
 
     /// Like [`resettle_in`](Self::resettle_in), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
-    pub(crate) fn resettle_anyway_in(&self, class: ClassId, cost: u64, actual: u64, word: u64, uncharged: u64) -> u64 {
+    pub(crate) fn resettle_anyway_in(
+        &self,
+        class: ClassId,
+        cost: u64,
+        actual: u64,
+        word: GrantWord,
+        uncharged: u64,
+    ) -> u64 {
         self.resettle_by(|| self.sample_or_last(), class, cost, actual, word, uncharged)
     }
 
@@ -103,7 +110,7 @@ impl Core {
         class: ClassId,
         cost: u64,
         actual: u64,
-        word: u64,
+        word: GrantWord,
         uncharged: u64,
     ) -> u64 {
         if actual == cost {

@@ -1,5 +1,5 @@
-//! The lock protocol: every operation on the state of one queue, or of several queues at once, goes through
-//! [`with_locked`].
+//! The lock protocol: an operation that acts on the state of one queue, or of several queues at once, goes through
+//! [`with_locked`]. Shorter ways for common cases are in `claims.rs`, and reviews of joint claims have a way of their own.
 //!
 //! 1. Read the tail and the time of each queue.
 //! 2. Take the locks, in the order given by the caller. A joint claim orders its queues by address; a child comes before

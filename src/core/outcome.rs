@@ -2,17 +2,16 @@
 
 use crate::error::{Bound, ConsumeError, QuotaConflict, TryAcquireError};
 use crate::name::Name;
+use crate::observe::GrantWord;
 use std::time::Duration;
 
 /// The reason for which a waiter was removed from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Granted {
-        /// Tokens left after the claim.
-        remaining: u64,
-    },
+    Granted(GrantWord),
     Closed,
-    /// The parent's queue cannot hold so many tokens in addition to the claims that wait there.
+    /// The parent's queue cannot hold so many tokens in addition to the claims that wait there, or the store grants no claim so
+    /// large.
     TooLarge {
         cost: u64,
         most: u64,
@@ -29,10 +28,10 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The tokens left after the claim, or the reason for which it was not granted.
-    pub(crate) fn into_result(self) -> Result<u64, ConsumeError> {
+    /// The grant, or the reason for which the claim was not granted.
+    pub(crate) fn into_result(self) -> Result<GrantWord, ConsumeError> {
         match self {
-            Self::Granted { remaining } => Ok(remaining),
+            Self::Granted(word) => Ok(word),
             Self::Closed => Err(ConsumeError::Closed),
             Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most, by: None, quota_name: None }),
             Self::TooLate { estimate, allowed, by, name } => {

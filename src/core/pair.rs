@@ -5,11 +5,12 @@ use super::Core;
 use crate::core::classes::ROOT;
 use crate::core::locked::{Locked, lock, with_locked};
 use crate::core::outcome::Outcome;
-use crate::core::parent::{ParentLink, Ticket};
+use crate::core::parent::{ParentLink, Proxy};
 use crate::core::queue::Place;
 use crate::core::state::{CatchUp, Reach, State};
 use crate::core::wakes::Wakes;
 use crate::error::{ConsumeError, TryAcquireError};
+use crate::observe::GrantWord;
 use crate::sync::Ordering;
 use std::task::Waker;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use std::time::Duration;
 impl Core {
     /// Like [`try_acquire_unobserved`](Self::try_acquire_unobserved), but from both this limiter and its parent, if
     /// there is one.
-    pub(crate) fn try_acquire_with_parent(&self, cost: u64) -> Result<u64, TryAcquireError> {
+    pub(crate) fn try_acquire_with_parent(&self, cost: u64) -> Result<GrantWord, TryAcquireError> {
         let Some(parent_link) = self.parent_link() else { return self.try_acquire_unobserved(cost) };
         let mut wakes = Wakes::default();
         let (answer, source_task_is_gone) = self.with_parent(parent_link, &mut wakes, |both, _| {
@@ -30,28 +31,27 @@ impl Core {
         answer
     }
 
-    /// Takes `cost` tokens from both limiters if no claim waits, and returns how many remain in this one. Returns
-    /// `None` if the caller has to wait.
+    /// Takes `cost` tokens from both limiters if no claim waits. Returns `None` if the caller has to wait.
     pub(super) fn admit_with_parent(
         &self,
         parent_link: &ParentLink,
         cost: u64,
         allowed: Option<u64>,
-    ) -> Result<Option<u64>, ConsumeError> {
+    ) -> Result<Option<GrantWord>, ConsumeError> {
         let mut wakes = Wakes::default();
         let answer = self.with_parent(parent_link, &mut wakes, |both, _| both.arrive(cost, allowed));
         wakes.run();
         answer
     }
 
-    /// Acts in the parent's queue for the front of this queue: takes its tokens, enters a parent ticket, or withdraws a
-    /// ticket that belongs to no waiter any more.
+    /// Acts in the parent's queue for the front of this queue: takes its tokens, enters a proxy, or withdraws a
+    /// proxy that belongs to no waiter any more.
     pub(super) fn poll_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
-        self.with_parent(parent_link, wakes, |both, wakes| both.serve_front(0, wakes));
+        self.with_parent(parent_link, wakes, |both, wakes| both.serve_front(None, wakes));
     }
 
-    /// The parent waits for the answer of this queue: both grant the front claim, or its ticket leaves; and the next ready
+    /// The parent waits for the answer of this queue: both grant the front claim, or its proxy leaves; and the next ready
     /// claim enters. The parent is not served further here: its next claim is served as of the same instant.
     pub(super) fn answer_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
@@ -65,7 +65,7 @@ impl Core {
             if !parent.state.awaits(self) {
                 return;
             }
-            let before = *before.get_or_insert_with(|| child.state.supply.synced());
+            before = before.or(Some(child.state.supply.synced()));
             if child.settle(Reach::Held, wakes) {
                 Both { child, parent, parent_link }.serve_front(before, wakes);
             }
@@ -116,13 +116,13 @@ struct Both<'l, 'a> {
 }
 
 impl Both<'_, '_> {
-    /// Takes `cost` tokens from both limiters if no claim waits, and returns how many remain in the child.
-    fn admit(&mut self, cost: u64) -> Option<u64> {
+    /// Takes `cost` tokens from both limiters if no claim waits.
+    fn admit(&mut self, cost: u64) -> Option<GrantWord> {
         if !self.child.state.can_admit(&self.child.core.rovers, ROOT, cost) || !self.admit_in_parent(cost) {
             return None;
         }
-        let remaining = self.child.state.admit(&self.child.core.rovers, cost).expect(FITS);
-        Some(self.child.state.with_instant(remaining))
+        let word = self.child.state.admit(&self.child.core.rovers, cost).expect(FITS);
+        Some(self.child.state.with_instant(word))
     }
 
     /// Takes `cost` tokens from the parent if no claim waits there. Never under a ceiling: claims under a ceiling must
@@ -136,7 +136,7 @@ impl Both<'_, '_> {
             && self.parent.state.admit(&self.parent.core.rovers, cost).is_some()
     }
 
-    fn try_acquire(&mut self, cost: u64) -> Result<u64, TryAcquireError> {
+    fn try_acquire(&mut self, cost: u64) -> Result<GrantWord, TryAcquireError> {
         let (rovers, parent) = (&self.child.core.rovers, &self.parent.core.rovers);
         let group = self.parent_link.parent.group;
         if cost == 0 {
@@ -167,20 +167,20 @@ impl Both<'_, '_> {
         };
         match granted {
             Ok(_) => {
-                let remaining = self.child.state.admit(rovers, cost).expect(FITS);
-                Ok(self.child.state.with_instant(remaining))
+                let word = self.child.state.admit(rovers, cost).expect(FITS);
+                Ok(self.child.state.with_instant(word))
             }
             Err(error) => Err(State::as_parent(error, remaining)),
         }
     }
 
-    fn arrive(&mut self, cost: u64, allowed: Option<u64>) -> Result<Option<u64>, ConsumeError> {
+    fn arrive(&mut self, cost: u64, allowed: Option<u64>) -> Result<Option<GrantWord>, ConsumeError> {
         let parent = &self.parent.core.rovers;
         if cost == 0 {
             return Ok(None);
         }
-        if let Some(remaining) = self.admit(cost) {
-            return Ok(Some(remaining));
+        if let Some(word) = self.admit(cost) {
+            return Ok(Some(word));
         }
         self.parent.state.check_claim(parent, cost).map_err(ConsumeError::as_parent)?;
         let Some(allowed) = allowed.map(Duration::from_nanos) else { return Ok(None) };
@@ -197,14 +197,15 @@ impl Both<'_, '_> {
         }
     }
 
-    /// `before` is the instant up to which the child had been served before the parent asked it.
-    fn serve_front(&mut self, before: u64, wakes: &mut Wakes) {
-        let is_awaited = self.parent.state.awaits(self.child.core);
-        if is_awaited && !self.serve_ticket(wakes) {
+    /// If the parent waits for the answer of the child, `before` is the instant up to which the child had been served before
+    /// it was asked.
+    fn serve_front(&mut self, before: Option<u64>, wakes: &mut Wakes) {
+        let is_awaited = before.is_some();
+        if is_awaited && !self.serve_proxy(wakes) {
             return;
         }
-        while let Some(cost) = self.child.state.ready_without_ticket(&self.child.core.rovers) {
-            if is_awaited && self.is_ahead(before) {
+        while let Some(cost) = self.child.state.ready_without_proxy(&self.child.core.rovers) {
+            if before.is_some_and(|before| self.is_ahead(before)) {
                 // The claim is not ready yet at the instant up to which the parent has been served. It enters once the
                 // parent has been served further.
                 break;
@@ -231,20 +232,20 @@ impl Both<'_, '_> {
                 return;
             }
         }
-        if self.child.state.take_ticket_recall() {
-            self.withdraw_parent_ticket();
+        if self.child.state.take_proxy_recall() {
+            self.withdraw_proxy();
         }
         if is_awaited {
             self.parent.state.go_on();
         }
     }
 
-    /// The parent has stopped at the ticket of this child. If it stands for a claim that is still ready, both grant it, or
-    /// turn it away; else the ticket is recalled. Returns false if that could not be done yet.
-    fn serve_ticket(&mut self, wakes: &mut Wakes) -> bool {
+    /// The parent has stopped at the proxy of this child. If it stands for a claim that is still ready, both grant it, or
+    /// turn it away; else the proxy is recalled. Returns false if that could not be done yet.
+    fn serve_proxy(&mut self, wakes: &mut Wakes) -> bool {
         let (rovers, parent) = (&self.child.core.rovers, &self.parent.core.rovers);
-        if !self.child.state.front_has_ticket() || self.child.state.ready_front(rovers).is_none() {
-            self.child.state.recall_ticket();
+        if !self.child.state.front_has_proxy() || self.child.state.ready_front(rovers).is_none() {
+            self.child.state.recall_proxy();
             return true;
         }
         if wakes.is_full() {
@@ -254,7 +255,7 @@ impl Both<'_, '_> {
             drop(self.child.state.close(rovers));
         } else if let Some(outcome) = self.parent.state.cut_off_in_service(parent) {
             self.child.state.turn_front_away(rovers, outcome, wakes);
-        } else if self.parent.state.grant_ticket(parent, wakes) {
+        } else if self.parent.state.grant_proxy(parent, wakes) {
             let at = self.instant_of_parent();
             self.child.state.grant_ready_front(rovers, at, self.child.sample.now, wakes);
         }
@@ -280,12 +281,12 @@ impl Both<'_, '_> {
         self.parent_link.one_clock && synced > before && seen > i128::from(self.parent.state.supply.synced())
     }
 
-    /// Enters a ticket for the front claim, in the place of the last one.
+    /// Enters a proxy for the front claim, in the place of the last one.
     fn enter_parent_queue(&mut self, cost: u64) {
         let child = self.child.core.weak();
         let (rovers, state) = (&self.parent.core.rovers, &mut self.parent.state);
-        let mut ticket = self.parent_link.ticket.lock();
-        let Ticket { place, class } = &mut *ticket;
+        let mut proxy = self.parent_link.proxy.lock();
+        let Proxy { place, class } = &mut *proxy;
         let mut place = place.get_or_insert_with(|| Box::pin(Place::new())).as_mut();
         let mut class_of_key = || {
             let (group, key) = (self.parent_link.parent.group, self.parent_link.key);
@@ -300,14 +301,14 @@ impl Both<'_, '_> {
         if !is_awaited {
             state.go_on();
         }
-        self.child.state.note_ticket_entered();
+        self.child.state.note_proxy_entered();
     }
 
-    /// Empties the place of the ticket, which stands for no claim any more.
-    fn withdraw_parent_ticket(&mut self) {
-        let mut ticket = self.parent_link.ticket.lock();
-        let class = ticket.class.unwrap_or(ROOT);
-        let Some(place) = ticket.place.as_mut() else { return };
+    /// Empties the place of the proxy, which stands for no claim any more.
+    fn withdraw_proxy(&mut self) {
+        let mut proxy = self.parent_link.proxy.lock();
+        let class = proxy.class.unwrap_or(ROOT);
+        let Some(place) = proxy.place.as_mut() else { return };
         let is_awaited = self.parent.state.awaits(self.child.core);
         drop(self.parent.state.depart(&self.parent.core.rovers, place.as_mut(), class));
         if !is_awaited {

@@ -1,21 +1,21 @@
 //! A queue with a parent: another limiter that must grant whatever this one grants. Both grant, or neither does.
 //!
 //! Only the front waiter of the child's queue also waits in the parent's queue, and only once the child has its tokens
-//! ready. It waits there through a *ticket*. So a long queue has one place in the parent's queue, a queue with a front that
+//! ready. It waits there through a *proxy*. So a long queue has one place in the parent's queue, a queue with a front that
 //! is not ready has none, and a claim in the parent's queue waits for nothing else.
 //!
-//! The parent never grants a ticket alone. When it is the ticket's turn, the parent stops: it serves nothing further until
+//! The parent never grants a proxy alone. When it is the proxy's turn, the parent stops: it serves nothing further until
 //! the child has *answered*. The answer takes both locks. If the front claim is still ready, both grant it; otherwise the
-//! ticket leaves. Then the next ready claim of the child enters. Any caller that finds the parent stopped has the child
+//! proxy leaves. Then the next ready claim of the child enters. Any caller that finds the parent stopped has the child
 //! answer (see `answer_parent` in `core/pair.rs`), so the parent waits for no thread.
 //!
 //! Both locks are taken, the child's first, by every caller that finds, before it releases the child's lock, that the
-//! queue [wants its parent](State::wants_parent). So the ticket stands for the current front as soon as the caller that
+//! queue [wants its parent](State::wants_parent). So the proxy stands for the current front as soon as the caller that
 //! changed the front last is done.
 //!
-//! In a parent with classes each key has a class, from its first ticket on until the key's queue is gone. The scheduler
+//! In a parent with classes each key has a class, from its first proxy on until the key's queue is gone. The scheduler
 //! orders these classes as any others. The class of a key never has a second claim in its queue. Without the answer the
-//! scheduler would treat the class as idle when its ticket leaves, and serve its siblings, whatever their weights are.
+//! scheduler would treat the class as idle when its proxy leaves, and serve its siblings, whatever their weights are.
 //!
 //! A claim that the parent grants without waiting counts there from now, and in the child from the instant at which it
 //! became ready: no waiter pays for a late timer. A claim that had to wait in the parent's queue counts in both from
@@ -32,6 +32,7 @@ use crate::core::state::{ChildLimiter, Sample, State};
 #[cfg(feature = "keyed")]
 use crate::error::ConfigError;
 use crate::error::{ConsumeError, Denied, TryAcquireError};
+use crate::observe::GrantWord;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::any::Any;
 use std::fmt;
@@ -126,7 +127,7 @@ impl Parent {
     /// weight.
     pub(crate) fn resettle(&self, key: impl FnOnce() -> (KeyName, u64), cost: u64, actual: u64) -> u64 {
         if actual <= cost || !self.limiter.has_classes {
-            return self.limiter.resettle_anyway_in(self.group, cost, actual, 0, 0);
+            return self.limiter.resettle_anyway_in(self.group, cost, actual, GrantWord::NOTHING, 0);
         }
         let (key, weight) = key();
         let charge = |state: &mut State, rovers: &Rovers, _| {
@@ -161,30 +162,30 @@ pub(super) struct ParentLink {
     pub(super) weight: AtomicU64,
     /// Accessed only while both limiters' locks are held, except in `drop`. The mutex is there because the compiler
     /// cannot know that.
-    pub(super) ticket: Mutex<Ticket>,
+    pub(super) proxy: Mutex<Proxy>,
 }
 
-/// The place of the ticket of the front claim.
+/// The place of the proxy of the front claim.
 #[derive(Default)]
-pub(super) struct Ticket {
+pub(super) struct Proxy {
     pub(super) place: Option<Pin<Box<Place>>>,
-    /// The class of the key in a parent with classes. It exists from the first ticket on.
+    /// The class of the key in a parent with classes. It exists from the first proxy on.
     pub(super) class: Option<ClassId>,
 }
 
 impl ParentLink {
     pub(super) fn new(parent: Parent, time: &Time, key: KeyName) -> Self {
         let one_clock = parent.limiter.time.is_one_with(time);
-        Self { parent, one_clock, key, weight: AtomicU64::new(0), ticket: Mutex::new(Ticket::default()) }
+        Self { parent, one_clock, key, weight: AtomicU64::new(0), proxy: Mutex::new(Proxy::default()) }
     }
 }
 
 impl Drop for ParentLink {
-    /// No claim waits in the child's queue, so the parent ticket was called out or has left. But its place may still
+    /// No claim waits in the child's queue, so the proxy was called out or has left. But its place may still
     /// hold an outcome, which is taken here.
     fn drop(&mut self) {
-        let mut ticket = self.ticket.lock();
-        let Ticket { place, class } = &mut *ticket;
+        let mut proxy = self.proxy.lock();
+        let Proxy { place, class } = &mut *proxy;
         let place = place.as_mut().filter(|place| place.is_entered());
         if place.is_none() && class.is_none() {
             return;
@@ -215,7 +216,7 @@ impl Core {
     pub(super) fn give_back_to_parent(&self, tokens: u64) {
         if tokens > 0 {
             if let Some(parent_link) = self.parent_link() {
-                parent_link.parent.limiter.give_back(parent_link.parent.group, tokens, 0);
+                parent_link.parent.limiter.give_back(parent_link.parent.group, tokens, GrantWord::NOTHING);
             }
         }
     }

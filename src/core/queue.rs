@@ -40,7 +40,7 @@ pub(crate) struct Waiter {
     pub(crate) cost: u64,
     /// The debt that is paid after this claim: tokens that were charged while it was the last one in its queue.
     pub(crate) debt_after: u64,
-    /// Set if this is a ticket, which stands for the front claim of a child: that child. See `core/parent.rs`.
+    /// Set if this is a proxy, which stands for the front claim of a child: that child. See `core/parent.rs`.
     pub(crate) child: Option<Weak<Core>>,
 }
 
@@ -49,7 +49,7 @@ impl Waiter {
         (self.number, self.cost, self.debt_after)
     }
 
-    /// The child for which this is a ticket, if it still exists.
+    /// The child for which this is a proxy, if it still exists.
     pub(crate) fn living_child(&self) -> Option<Weak<Core>> {
         self.child.clone().filter(|child| child.strong_count() > 0)
     }

@@ -68,7 +68,7 @@ impl Future for Replenisher {
         loop {
             let turn = core.drive(registration.id, cx.waker());
             if matches!(turn, Drive::Until { source_task_is_gone: true, .. }) && !*this.is_ending {
-                // Waiters of children rely on this, because their parent tickets have no wakers. If it is in vain, the task
+                // Waiters of children rely on this, because their proxies have no wakers. If it is in vain, the task
                 // wakes all drivers, also this one: it does not try again.
                 *this.is_ending = !core.replace_source_task();
             }

@@ -1,7 +1,7 @@
 //! Tokens <-> time: the head of one quota, and the rule by which it moves. Integers only; no clock, no locks, no
 //! waiters.
 //!
-//! **What this file guarantees:** after any sequence of `mint(now, limit)`, the head has moved by no more than `amount
+//! **What this file guarantees of a continuous quota** ([`Mint`] tells about the others): after any sequence of `mint(now, limit)`, the head has moved by no more than `amount
 //! x elapsed / period`, rounded down once over the whole sequence (the remainder of a token is carried over), and never
 //! beyond a `limit`. `reached(ticket)` is the first nanosecond at which an unlimited `mint` gets there: minting rounds
 //! down, waiting rounds up, and the two agree.
@@ -224,7 +224,7 @@ impl Schedule {
         }
     }
 
-    /// The latest instant from which on `n` tokens are minted until `at`, whatever the fraction of a token is then; 0 if
+    /// The latest instant such that `n` tokens are minted between it and `at`, whatever the fraction of a token is then; 0 if
     /// that has passed. `None` if no clock can tell.
     pub(crate) fn start_by(&self, n: u64, at: u64) -> Option<u64> {
         let span = self.time_to_mint(n)?;

@@ -3,8 +3,8 @@
 //! The operations are in the files below `state/`: serving the queue in `serving.rs` and `step.rs`, claims that arrive
 //! in `claims.rs`, cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue
 //! that is behind in `deferred.rs`, estimates in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in
-//! `joint.rs` and `joint_review.rs`, external tokens in `source.rs`, the link between a parent and its children in
-//! `parent.rs` and `children.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive
+//! `joint.rs` and `joint_review.rs`, external tokens in `source.rs`, what a child and what a parent does in
+//! `as_child.rs` and `as_parent.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive
 //! the limiter in `saved.rs`, and the fast path's limits in `publish.rs`. With classes: service in `classes.rs`, claims
 //! in `class_claims.rs`, `class_refusals.rs` and `class_departures.rs`, joint claims in `class_joint.rs`, shares in
 //! `shares.rs`, read access in `class_view.rs`.
@@ -12,10 +12,11 @@
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
 
+mod as_child;
+mod as_parent;
 mod calendar;
 mod ceiling;
 mod changes;
-mod children;
 mod claims;
 mod class_claims;
 mod class_departures;
@@ -28,7 +29,6 @@ mod dry_run;
 mod forecast;
 mod joint;
 mod joint_review;
-mod parent;
 mod pausing;
 mod publish;
 pub(crate) mod saved;
@@ -38,17 +38,17 @@ mod source;
 mod step;
 mod view;
 
+pub(crate) use as_parent::ChildLimiter;
 pub(crate) use ceiling::Cap;
 pub(crate) use claims::Arrival;
 #[cfg(feature = "metrics")]
 pub(crate) use class_view::ClassTotals;
 pub(crate) use deferred::Refund;
-pub(crate) use parent::ChildLimiter;
-use parent::ParentTicket;
 use pausing::Pauses;
 pub(crate) use serving::{CatchUp, Reach, Served};
 pub(crate) use shares::SharePlan;
 
+use as_child::ProxyState;
 use deferred::DeferredCall;
 
 use crate::core::classes::{ClassId, Classes};
@@ -89,7 +89,7 @@ impl Role {
     const CLASSES: u8 = 2;
     /// The tokens of one of the quotas come from a source.
     const SOURCE: u8 = 4;
-    /// A child has to answer whether its ticket may be granted, and which of its claims is next.
+    /// A child has to answer whether its proxy may be granted, and which of its claims is next.
     const AWAITS: u8 = 8;
     /// One of the quotas is in dry run; the simulation is in `rare`.
     const DRY_RUN: u8 = 16;
@@ -144,7 +144,7 @@ pub(crate) struct State {
     pub(crate) queue: Queue,
     /// The number of the claim that enters next, in any class.
     pub(crate) next_number: u64,
-    /// The result of [`due`](Self::due) when the lock was last released; 0 if it was released in the middle of serving.
+    /// The result of [`due`](Self::due) when the queue was served last; 0 if the lock was released in the middle of that.
     last_due: u64,
     /// The time read by the caller that last served the queue while a waiter waited.
     last_served: u64,
@@ -153,8 +153,8 @@ pub(crate) struct State {
     /// the next publishing.
     denied: bool,
     role: Role,
-    /// The ticket of this queue in its parent's queue.
-    ticket: ParentTicket,
+    /// The proxy of this queue in its parent's queue.
+    proxy: ProxyState,
     /// The version of the keyed map's quotas that this limiter applies.
     pub(crate) quota_version: u32,
     pub(crate) cap: Option<Cap>,
@@ -189,7 +189,7 @@ pub(crate) struct Rare {
     /// The time that the present caller read from the clock, while it acts on a queue that is behind.
     acts_at: Option<u64>,
     /// The child that has to answer, if the role says so.
-    awaited: Option<children::AwaitedChild>,
+    awaited: Option<as_parent::AwaitedChild>,
     /// Keyed limiters under this limiter, or under a class of it: they close when it closes.
     pub(crate) children: Vec<(ClassId, Weak<dyn ChildLimiter>)>,
 }
@@ -226,7 +226,7 @@ impl State {
             closed: false,
             denied: false,
             role: Role::default(),
-            ticket: ParentTicket::None,
+            proxy: ProxyState::None,
             quota_version: 0,
             cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
             drivers: Drivers::default(),
@@ -381,7 +381,7 @@ impl State {
 
     /// The number of tokens left after a claim that ends at `ticket`.
     #[inline]
-    fn remaining_after(&self, ticket: u64) -> u64 {
+    pub(super) fn remaining_after(&self, ticket: u64) -> u64 {
         ahead(self.supply.limit(), ticket).max(0) as u64
     }
 }

@@ -6,13 +6,14 @@
 //! **For each quota and over any window, tokens granted minus tokens refunded <= burst + rate x window.** A bucket
 //! keeps this invariant under two conditions. Its level, which is the head minus the tokens granted, never exceeds the
 //! burst at any instant. And only time, refunds and [`Supply::replenish`] raise the level. Here [`Supply::bound`]
-//! limits every move that raises a level. (A move of all positions changes no level.)
+//! limits every move that raises a level, but for two: [`Supply::lend`] credits a joint claim with a debt that is in the
+//! level already, and [`Supply::restore`] is bounded by the shadow. (A move of all positions changes no level.)
 //!
 //! ```text
 //! head <= max(claimed + burst, ticket of the front waiter)
 //! ```
 //!
-//! * `claimed` is the position up to which claims are *known* to be granted by the instant `synced`. It is never ahead
+//! * `claimed` is the position up to which tokens are *known* to be granted, charged or set aside by `synced`. It is never ahead
 //!   of the true position at that instant. So a claim that the last reading of the time has not seen makes the bound
 //!   too low, never too high. (A bound that used the tail instead would count claims that still wait: while a gate is
 //!   closed, the heads would rise by the cost of the whole queue, and the whole queue would pass when the gate opens.)
@@ -53,7 +54,7 @@ pub(crate) struct Supply {
     gate: u64,
     /// The instant, in nanoseconds, up to which everything here is advanced. Never moves back, even if the clock does.
     synced: u64,
-    /// Claims up to this position are known to be granted by `synced`; see the invariant above.
+    /// Tokens up to this position are known to be taken by `synced`; see the invariant above.
     claimed: u64,
     /// Counts the changes made by anything other than time and grants in queue order. A forecast made before such a
     /// change does not hold any more.
@@ -376,7 +377,7 @@ impl Supply {
     pub(crate) fn refund_to(&mut self, n: u64, granted_at: Option<u64>, takes: impl Fn(usize, &Schedule) -> bool) {
         self.note_change();
         for (_, quota) in self.quotas.iter_mut().enumerate().filter(|(index, quota)| takes(*index, quota)) {
-            quota.refund(n, self.debts, self.claimed.wrapping_add(quota.burst), granted_at);
+            quota.refund(n, self.debts, Self::bound(self.claimed, quota.burst, None), granted_at);
         }
     }
 

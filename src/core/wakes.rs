@@ -42,7 +42,7 @@ pub(crate) struct Wakes {
 struct ForPeers {
     /// Joint sets to be reviewed.
     reviews: VecDeque<Arc<JointSet>>,
-    /// Queues to be served once all that is done.
+    /// Queues to be served once all reviews are done.
     unserved: VecDeque<Arc<Core>>,
     /// Queues with a front claim that must enter or leave their parent's queue.
     parent_polls: VecDeque<Weak<Core>>,
@@ -84,9 +84,9 @@ impl Wakes {
         }
     }
 
-    /// Serving has stopped, and the lock is released: the batch is full, or `awaited` has to answer first. After a ticket,
+    /// Serving has stopped, and the lock is released: the batch is full, or `awaited` has to answer first. After a proxy,
     /// wakers are collected until the batch is full: otherwise a waker that calls the limiter would serve the next
-    /// ticket, wake the next waker, and so on recursively.
+    /// proxy, wake the next waker, and so on recursively.
     pub(crate) fn wake_or_ask(&mut self, awaited: Option<Weak<Core>>) {
         if self.is_full() || awaited.is_none() {
             self.wake_all();

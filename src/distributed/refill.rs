@@ -78,7 +78,7 @@ impl Core {
     }
 
     /// The refill task ends with its runtime. All waiters and drivers are woken, so that one of them spawns the next refill
-    /// task on another runtime. Waiters of children have only the drivers for that: their parent tickets have no wakers.
+    /// task on another runtime. Waiters of children have only the drivers for that: their proxies have no wakers.
     pub(crate) fn vacate(&self, next: RequestTask) {
         let mut state = self.state.lock();
         let old = state.planner_mut().and_then(|planner| {

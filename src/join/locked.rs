@@ -9,7 +9,7 @@ use crate::core::state::{CatchUp, Reach};
 use crate::core::wakes::Wakes;
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::handle::Handle;
-use crate::observe::QueueInfo;
+use crate::observe::{GrantWord, QueueInfo};
 use std::sync::Arc;
 use std::task::Waker;
 use tokio::runtime::Handle as Runtime;
@@ -115,11 +115,11 @@ impl<'a> LockedQueues<'_, 'a> {
             let cost = members[index].cost;
             let rovers = &core.rovers;
             let class = members[index].class();
-            let remaining = match cost {
-                0 => Some(state.available_in(rovers, class)),
+            let word = match cost {
+                0 => Some(GrantWord::plain(state.available_in(rovers, class))),
                 cost => state.admit_in(rovers, class, cost).map(|word| state.with_instant(word)),
             };
-            members[index].granted = Some(remaining.expect("it fits, and the fast path is closed"));
+            members[index].granted = Some(word.expect("it fits, and the fast path is closed"));
         }
         true
     }
@@ -152,7 +152,8 @@ impl<'a> LockedQueues<'_, 'a> {
             // One queue alone cannot tell how long the wait takes.
             member.queue_info = QueueInfo { since: sample.now, ahead: state.queue.len(), estimate: None };
             if member.cost == 0 {
-                member.granted = Some(state.available_in(&core.rovers, member.class()));
+                let remaining = state.available_in(&core.rovers, member.class());
+                member.granted = Some(GrantWord::plain(remaining));
             } else {
                 parts.push(state.count_joint(member.class(), member.cost));
             }

@@ -6,7 +6,7 @@ use crate::core::classes::ClassId;
 use crate::error::ConsumeError;
 use crate::grant::Grant;
 use crate::handle::{Handle, Limiter};
-use crate::observe::{Observed, QueueInfo, WaitRecord};
+use crate::observe::{GrantWord, Observed, QueueInfo, WaitRecord};
 use crate::permit::Permit;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) struct Member<'a, L: Handle = Limiter> {
     scope: &'a L::Scope,
     pub(super) cost: u64,
     /// How many tokens remained after the grant, once it has been granted.
-    pub(super) granted: Option<u64>,
+    pub(super) granted: Option<GrantWord>,
     pub(super) queue_info: QueueInfo,
     pub(super) wait_record: WaitRecord,
 }
@@ -42,8 +42,8 @@ impl<'a, L: Handle> Member<'a, L> {
     }
 
     pub(super) fn into_grant(self) -> Grant<'a, L> {
-        let remaining = self.granted.expect("every member was granted");
-        Grant::new(Permit::new(self.scope, self.cost, remaining))
+        let word = self.granted.expect("every member was granted");
+        Grant::new(Permit::new(self.scope, self.cost, word))
     }
 
     /// The error of a joint claim that was given up after `waited`, and that this limiter held back longest.

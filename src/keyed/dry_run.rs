@@ -40,7 +40,7 @@ impl KeyedDryRun {
     #[inline(never)]
     pub(super) fn counted(&self, left: Left) -> Left {
         let left = left.in_dry_run();
-        let counter = match Verdict::of_word(left.word()) {
+        let counter = match left.word().verdict() {
             None | Some(Verdict::AtOnce { .. } | Verdict::Waits { nanos: Some(0) }) => return left,
             Some(Verdict::Waits { .. }) => &self.would_wait,
             Some(Verdict::Refused { .. }) => &self.would_refuse,

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::core::classes::ROOT;
 use crate::core::state::MAX_COST;
 use crate::error::Bound;
-use crate::observe::Verdict;
+use crate::observe::GrantWord;
 use crate::permit::Permit;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -63,7 +63,7 @@ impl<M: MapRef, F> GrantOfKey<M, F> {
     /// of this call.
     pub fn remaining(&self) -> u64 {
         match &self.live {
-            Some(live) if Verdict::instant(self.left.word()).is_some() => live.remaining(ROOT, self.left.word()),
+            Some(live) if self.left.word().instant().is_some() => live.remaining(ROOT, self.left.word()),
             _ => self.left.tokens(),
         }
     }
@@ -71,13 +71,13 @@ impl<M: MapRef, F> GrantOfKey<M, F> {
     /// Returns how long the call would have waited if the limiter were not in dry run; see
     /// [`Grant::would_have_waited`](crate::Grant::would_have_waited).
     pub fn would_have_waited(&self) -> Option<Duration> {
-        Verdict::of_word(self.left.word())?.wait()
+        self.left.word().verdict()?.wait()
     }
 
     /// Returns what would have refused the call if the limiter were not in dry run; see
     /// [`Grant::would_have_been_refused`](crate::Grant::would_have_been_refused).
     pub fn would_have_been_refused(&self) -> Option<Bound> {
-        Verdict::of_word(self.left.word())?.refused_by()
+        self.left.word().verdict()?.refused_by()
     }
 
     /// Consumes the grant without releasing it: the caller then owes a [`release`](super::KeyedLimiter::release) of
@@ -91,7 +91,7 @@ impl<M: MapRef, F> GrantOfKey<M, F> {
     fn end(&mut self, is_forgotten: bool) {
         let (map, tokens) = (self.map.map(), std::mem::take(&mut self.parent));
         if let Some(live) = self.live.take() {
-            let permit = Permit::new(Arc::clone(&live), self.cost, 0);
+            let permit = Permit::new(Arc::clone(&live), self.cost, GrantWord::NOTHING);
             if is_forgotten {
                 permit.forget()
             } else {
@@ -140,10 +140,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     /// Changes the cost of a grant of `key`, whose word this is, and returns its new cost.
-    fn resettle(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, actual: u64, word: u64) -> u64 {
+    fn resettle(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, cost: u64, actual: u64, word: GrantWord) -> u64 {
         let actual = actual.min(self.template.max_cost.max(cost));
         // A dry run took no tokens for the grant. Those that are charged after the dry run are not free.
-        if Verdict::is_refused(word) && (actual < cost || self.template.dry_run.is_on()) {
+        if word.is_refused() && (actual < cost || self.template.dry_run.is_on()) {
             return actual;
         }
         let on_live = |live: &Core| live.resettle_in(ROOT, cost, actual, word, 0);
@@ -153,7 +153,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                     return None;
                 }
                 if actual < cost {
-                    rates.refund(levels, cost - actual, Verdict::instant(word));
+                    rates.refund(levels, cost - actual, word.instant());
                     return Some(actual);
                 }
                 let more = (actual - cost).min(MAX_COST).min(rates.space(levels));

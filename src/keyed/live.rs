@@ -207,7 +207,7 @@ fn catch_up(rates: &Rates, supply: &Supply) {
 
 /// Gives `live` the quotas of `rates`, unless it already has later ones.
 pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
-    live.with(|state, rovers, _| {
+    live.with(|state, rovers, sample| {
         if state.quota_version < quota_version {
             state.quota_version = quota_version;
             state.replace_quotas(rovers, &rates.quotas.iter().collect::<Vec<_>>());
@@ -217,7 +217,7 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
                 let (calendar, next) = periods.of_live_entry(at);
                 state.set_periods(index, &calendar, next);
             }
-            state.note_calendars(&live.time);
+            state.note_calendars(&live.time, sample.now);
             state.name_quotas(Arc::clone(&rates.names));
         }
     });

@@ -25,7 +25,7 @@ use super::periods::{Calendars, Periods};
 use crate::Quota;
 use crate::core::Core;
 use crate::core::arithmetic::gcd;
-use crate::observe::Verdict;
+use crate::observe::{GrantWord, Verdict};
 use crate::permit::Permit;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -86,9 +86,9 @@ impl Left {
 
     /// What a grant of a core left.
     pub(super) fn of_permit(permit: &Permit<Arc<Core>>) -> Self {
-        let (word, instant) = (permit.word(), Verdict::instant(permit.word()));
-        let left = match Verdict::of_word(word) {
-            Some(_) if instant.is_none() => Self { units: word, unit: WORD },
+        let (word, instant) = (permit.word(), permit.word().instant());
+        let left = match word.verdict() {
+            Some(_) if instant.is_none() => Self { units: word.to_bits(), unit: WORD },
             Some(_) => Self::whole(permit.remaining()).in_dry_run(),
             None => Self::whole(permit.remaining()),
         };
@@ -103,21 +103,22 @@ impl Left {
 
     /// What a grant at once of a limiter in dry run left.
     pub(super) fn in_dry_run(self) -> Self {
-        if Verdict::of_word(self.word()).is_some() {
+        if self.word().verdict().is_some() {
             return self;
         }
-        Self { units: Verdict::AtOnce { remaining: self.tokens() }.to_word(), unit: self.unit.max(WORD) }
+        let word = GrantWord::of_verdict(Verdict::AtOnce { remaining: self.tokens() }, 0);
+        Self { units: word.to_bits(), unit: self.unit.max(WORD) }
     }
 
-    /// The word of a verdict or with the instant of the grant; 0 if there is neither.
-    pub(super) fn word(self) -> u64 {
-        let word = if self.unit < WORD { 0 } else { self.units };
+    /// The word of a verdict or with the instant of the grant; nothing if there is neither.
+    pub(super) fn word(self) -> GrantWord {
+        let word = GrantWord::from_bits(if self.unit < WORD { 0 } else { self.units });
         let instant = self.unit.get().checked_sub(WORD.get() + 1);
-        instant.map_or(word, |instant| Verdict::with_instant(word, instant))
+        instant.map_or(word, |instant| word.with_instant(instant))
     }
 
     pub(super) fn tokens(self) -> u64 {
-        if self.unit < WORD { self.units / self.unit } else { Verdict::remaining(self.units) }
+        if self.unit < WORD { self.units / self.unit } else { GrantWord::from_bits(self.units).remaining() }
     }
 
     /// What is left after another grant of `cost` tokens; `None` if there are fewer.

@@ -51,9 +51,9 @@ impl Limiter {
     pub fn set_quota<'q>(&self, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
         let which = which.into();
         let core = self.core();
-        core.with(|state, rovers, _| {
+        core.with(|state, rovers, sample| {
             let changed = state.set_quota(rovers, which, quota);
-            state.note_calendars(&core.time);
+            state.note_calendars(&core.time, sample.now);
             changed
         })
     }

@@ -150,12 +150,12 @@ fn under_a_limiter(shards: usize) -> (Keyed, Limiter, ManualClock) {
     (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), global, clock)
 }
 
-/// The parent grants the parent ticket of a claim that is dropped: whichever comes first, no tokens are lost in either.
+/// The parent grants the proxy of a claim that is dropped: whichever comes first, no tokens are lost in either.
 ///
-/// Plants `parent_grants_a_ticket_alone`, `ticket_is_granted_without_asking`: the claim that was dropped is granted by the
+/// Plants `parent_grants_a_proxy_alone`, `proxy_is_granted_without_asking`: the claim that was dropped is granted by the
 /// parent only.
 #[test]
-fn a_claim_leaves_while_its_parent_ticket_is_granted() {
+fn a_claim_leaves_while_its_proxy_is_granted() {
     explore_bounded(Some(3), |race| {
         let (keyed, global, clock) = under_a_limiter(1);
         drop(global.try_acquire(1));
@@ -170,7 +170,7 @@ fn a_claim_leaves_while_its_parent_ticket_is_granted() {
 
 /// The keyed limiter closes while the parent grants: the claim is granted by both, or by neither.
 ///
-/// Plant `parent_grants_a_ticket_alone`: closing refuses a claim that the parent has granted.
+/// Plant `parent_grants_a_proxy_alone`: closing refuses a claim that the parent has granted.
 ///
 /// Bounded: each of the two actors takes both locks several times, and all interleavings are more than a million.
 #[test]

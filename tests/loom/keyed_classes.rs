@@ -44,10 +44,10 @@ fn a_key_is_served_twice_in_a_row_by_two_callers() {
     });
 }
 
-/// The front claim of a key is dropped while the parent grants its ticket: the claim behind it has its token, or the
+/// The front claim of a key is dropped while the parent grants its proxy: the claim behind it has its token, or the
 /// token is still there.
 ///
-/// Plant `waiting_parent_asks_no_child`: the caller that serves the ticket does not ask.
+/// Plant `waiting_parent_asks_no_child`: the caller that serves the proxy does not ask.
 #[test]
 fn a_claim_of_a_key_leaves_while_its_class_is_served() {
     explore_bounded(Some(2), |race| {
@@ -66,7 +66,7 @@ fn a_claim_of_a_key_leaves_while_its_class_is_served() {
 /// is served all the same.
 ///
 /// Plants `child_gives_no_answer`: a child with no further claim does not say so, and the parent asks for ever;
-/// `ticket_is_granted_without_asking`: the child does not look whether the claim is still there.
+/// `proxy_is_granted_without_asking`: the child does not look whether the claim is still there.
 #[test]
 fn a_key_ends_while_its_parent_waits_for_it() {
     explore_bounded(Some(2), |race| {

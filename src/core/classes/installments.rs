@@ -18,7 +18,7 @@ impl Tree {
             self.limit_class(id, now);
             next = self.after(root, id);
         }
-        self.unlimited = if next.is_some() { ROOT } else { self.unlimited };
+        self.stale_from = if next.is_some() { ROOT } else { self.stale_from };
     }
 
     /// Does what [`limit_classes`](Self::limit_classes) has left, for some classes. Until all are done, installments can be
@@ -26,13 +26,13 @@ impl Tree {
     /// [`pick`](super::Scheduler::pick) cuts it. Returns whether nothing is left.
     pub(crate) fn limit_more_classes(&mut self, now: u64) -> bool {
         for _ in 0..LIMITED_AT_ONCE {
-            if self.unlimited as usize >= self.len() {
-                self.unlimited = NO_CLASS;
+            if self.stale_from as usize >= self.len() {
+                self.stale_from = NO_CLASS;
                 return true;
             }
             steps::count();
-            self.limit_class(self.unlimited, now);
-            self.unlimited += 1;
+            self.limit_class(self.stale_from, now);
+            self.stale_from += 1;
         }
         false
     }

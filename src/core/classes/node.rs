@@ -27,7 +27,7 @@ pub(super) struct Node {
     pub(super) by_tag_slot: u32,
     /// Whether `unit` is not rounded.
     pub(super) is_exact: bool,
-    /// It has neither a floor nor a ceiling, and does not rest.
+    /// It has neither a floor nor a ceiling.
     pub(super) is_bare: bool,
     /// The class of a key: see [`Tree::enter`](super::tree::Tree::enter).
     pub(super) is_key: bool,

@@ -366,7 +366,7 @@ impl Scheduler {
     /// Whether a change has left something for [`finish_changes`](Self::finish_changes).
     #[inline]
     pub(crate) fn is_changing(&self) -> bool {
-        self.are_debts_charged || self.tree.unlimited != NO_CLASS
+        self.are_debts_charged || self.tree.stale_from != NO_CLASS
     }
 
     /// Does a bounded part of what changes have left. Returns whether nothing is left.

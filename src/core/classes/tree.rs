@@ -43,9 +43,9 @@ pub(crate) struct Tree {
     pub(super) floors: Rate,
     /// The classes with floors below their ceilings, by the bursts of these ceilings.
     pub(super) ceilings: BTreeSet<(u64, ClassId)>,
-    /// What the limits mean for the classes from this one on may not be up to date; see
-    /// [`limit_more_classes`](Self::limit_more_classes). [`NO_CLASS`] if it is for all.
-    pub(super) unlimited: ClassId,
+    /// Classes from this number on have not got the present limits yet: see
+    /// [`limit_more_classes`](Self::limit_more_classes). [`NO_CLASS`] if all have.
+    pub(super) stale_from: ClassId,
 }
 
 impl Tree {
@@ -60,7 +60,7 @@ impl Tree {
             count: 0,
             floors: Rate::ZERO,
             ceilings: BTreeSet::new(),
-            unlimited: NO_CLASS,
+            stale_from: NO_CLASS,
         };
         tree.nodes[ROOT as usize].most = limits.burst;
         tree
@@ -340,7 +340,7 @@ impl Tree {
         self.floors = self.floors.at_least(self.rare(ROOT).floors);
         if was_scaled || self.are_floors_scaled() {
             // Not now: many floors can be taken off in one call.
-            self.unlimited = ROOT;
+            self.stale_from = ROOT;
         }
         self.refresh_fully(id, now);
     }

@@ -1,6 +1,6 @@
 //! A joint claim that leaves its set without a grant.
 
-use super::review::{Members, Reviewed, with_locked};
+use super::review::{Members, Reviewed, with_members_locked};
 use super::set::{Called, JointSet};
 use crate::core::drop_quietly;
 use crate::core::locked::Locked;
@@ -21,7 +21,7 @@ pub(crate) enum Cancelled {
 /// Claim `number` of a set is dropped: it leaves all members, unless it has an outcome.
 pub(crate) fn cancel_in(set: &Arc<JointSet>, number: u64, wakes: &mut Wakes) -> Cancelled {
     loop {
-        let cancelled = with_locked(set, wakes, |members, wakes| members.cancel(number, wakes));
+        let cancelled = with_members_locked(set, wakes, |members, wakes| members.cancel(number, wakes));
         match cancelled {
             Ok((cancelled, waker)) => {
                 drop_quietly(waker);
@@ -51,7 +51,7 @@ impl Members<'_> {
             // The front may be due by now, and what is minted until now was held for it.
             for (_, Locked { core, state, sample, .. }) in &mut self.members {
                 match state.settle(&core.rovers, sample.now, Reach::Now, wakes) {
-                    Served::All | Served::Held => {}
+                    Served::All => {}
                     Served::Again => return Err(self.interrupt(Reviewed::Again)),
                     Served::Stopped => {
                         let before = Reviewed::before(&mut *state);

@@ -13,7 +13,8 @@ const MOST_COUNTED: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Fronts {
     fronts: BTreeMap<u64, Front>,
-    /// For each front the instant at which it wants to hold this limiter, or else its joint instant; and its number.
+    /// For each front the instant at which it wants to hold this limiter, or else its joint instant, or with different clocks
+    /// the instant at which this limiter could grant it; and its number.
     alarms: BTreeSet<(u64, u64)>,
     /// The fronts that must be reviewed at once, besides those that were not reviewed in this round.
     urgent: BTreeSet<u64>,
@@ -35,7 +36,7 @@ pub(crate) struct Fronts {
     pub(crate) charged: u64,
     /// What each quota has lent to the held front, and how much of the debts was counted on for that.
     pub(crate) lent: (Box<[u64]>, u64),
-    /// The debt behind the held front, if no plain claim waited when it was charged.
+    /// Debts that are charged when the held front is granted or goes aside: no plain claim waits before them.
     pub(crate) debt: u64,
     /// The sets whose first member this limiter is.
     pub(crate) sets: BTreeMap<SetKey, Arc<JointSet>>,
@@ -137,7 +138,7 @@ impl Fronts {
         Some((first, between))
     }
 
-    /// Sets the instant at which front `number` is looked at. It is not urgent any more.
+    /// Sets the instant at which front `number` is looked at.
     pub(crate) fn set_alarm(&mut self, number: u64, alarm: Option<u64>) {
         let Some(front) = self.fronts.get_mut(&number) else { return };
         if let Some(old) = std::mem::replace(&mut front.alarm, alarm) {

@@ -37,7 +37,7 @@ impl JointSet {
         let mut sets = vec![self];
         while let Some(set) = sets.last().cloned() {
             let is_last = sets.len() == 1;
-            match with_locked(&set, wakes, |members, wakes| members.review(&sets, wakes)) {
+            match with_members_locked(&set, wakes, |members, wakes| members.review(&sets, wakes)) {
                 Reviewed::Done => {
                     sets.pop();
                     if !is_last {
@@ -60,7 +60,7 @@ impl JointSet {
 }
 
 /// Runs `act` on the members of a set, locked in the order of their addresses.
-pub(super) fn with_locked<R>(
+pub(super) fn with_members_locked<R>(
     set: &Arc<JointSet>,
     wakes: &mut Wakes,
     act: impl FnOnce(&mut Members<'_>, &mut Wakes) -> R,
@@ -124,8 +124,8 @@ impl Members<'_> {
         self.members.len() == self.set.members.len()
     }
 
-    /// Reviews the set at each instant at which that is due by now, and serves its members up to now; or, if others of the
-    /// `sets` wait for this one, only once: another set is reviewed then, and none of the members may be served past that.
+    /// Reviews the set, which is the last of `sets`, at each instant at which that is due by now, then serves its members up to
+    /// now. If the sets before it wait for this one, reviews it once, and serves nothing past that.
     fn review(&mut self, sets: &[Arc<JointSet>], wakes: &mut Wakes) -> Reviewed {
         let is_last = sets.len() == 1;
         let result = match self.review_all(sets, wakes) {
@@ -149,11 +149,10 @@ impl Members<'_> {
         };
         self.members.sort_by_key(has_turn);
         for (_, locked) in &mut self.members {
-            if locked.state.finish(&locked.core.rovers, locked.sample.now, wakes) == Served::Again {
-                return locked.state.awaited_child().map_or(Reviewed::Again, Reviewed::Awaits);
-            }
-            if let Some(set) = locked.state.due_review() {
-                return self.interrupt(Reviewed::After(set));
+            let served = locked.state.finish(&locked.core.rovers, locked.sample.now, wakes);
+            if served == Served::Again || locked.state.due_review().is_some() {
+                let before = Reviewed::before(&mut locked.state);
+                return self.interrupt(before);
             }
         }
         Reviewed::Done
@@ -281,7 +280,7 @@ impl Members<'_> {
             let ((index, Locked { core, state, .. }), at) = (&mut self.members[place], &instants[place]);
             let number = parts[*index].number;
             match state.serve_for_review(&core.rovers, number, *at, wakes) {
-                Served::All | Served::Held => {}
+                Served::All => {}
                 Served::Again => return Some(Reviewed::Again),
                 Served::Stopped => return Some(Reviewed::before(state)),
             }
@@ -347,11 +346,11 @@ impl Members<'_> {
                 return self.set_urgent(parts);
             }
         }
-        let remaining = self.members.iter_mut().map(|(index, Locked { core, state, sample, .. })| {
+        let words = self.members.iter_mut().map(|(index, Locked { core, state, sample, .. })| {
             state.grant_front_of_set(&core.rovers, parts[*index].number, sample.now)
         });
-        let remaining = remaining.collect();
-        self.call_front(Called::Granted(remaining), wakes);
+        let words = words.collect();
+        self.call_front(Called::Granted(words), wakes);
     }
 
     fn set_urgent(&mut self, parts: &[Part]) {

@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
+use crate::observe::GrantWord;
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -27,7 +28,7 @@ pub(crate) struct JointSet {
 pub(crate) struct Member {
     pub(crate) core: Weak<Core>,
     pub(crate) class: ClassId,
-    /// What an instant of the first member is later by in the time of this one, in nanoseconds.
+    /// This member's time minus the first member's time at the same instant, in nanoseconds.
     offset: i128,
 }
 
@@ -76,8 +77,8 @@ pub(crate) struct Part {
 /// The end of a wait.
 #[derive(Debug)]
 pub(crate) enum Called {
-    /// Granted in all members; how many tokens remained in each of them.
-    Granted(Box<[u64]>),
+    /// Granted in all members.
+    Granted(Box<[GrantWord]>),
     /// A member has turned it away.
     Refused { member: usize, outcome: Outcome },
 }

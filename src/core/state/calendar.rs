@@ -4,7 +4,7 @@ use super::{Role, State};
 use crate::clock::Time;
 use crate::core::calendar::CalendarTime;
 use crate::core::outcome::Outcome;
-use crate::observe::Verdict;
+use crate::observe::GrantWord;
 
 /// What a limiter with a calendar quota keeps.
 #[derive(Debug, Default)]
@@ -16,17 +16,17 @@ pub(super) struct WallClock {
 }
 
 impl State {
-    /// The quotas have changed. If one has a calendar, the wall clock of `time` is read from now on.
-    pub(crate) fn note_calendars(&mut self, time: &Time) {
+    /// The quotas have changed at `now`. If one has a calendar, the wall clock of `time` is read from now on.
+    pub(crate) fn note_calendars(&mut self, time: &Time, now: u64) {
         let in_dry_run = self.dry_run().is_some_and(|dry_run| dry_run.supply.has_calendar());
         if !in_dry_run && !self.supply.has_calendar() {
             return self.role.remove(Role::CALENDAR);
         }
         self.role.add(Role::CALENDAR);
         self.rare().wall_clock = WallClock { time: Some(time.clone()), until: 0 };
-        // Each grant gets its instant, so each passes under the lock.
+        // Each grant gets its instant, so each passes under the lock; also later, when no quota has a calendar any more.
         self.stride.fix(0);
-        self.look_at_wall(time.now());
+        self.look_at_wall(now);
     }
 
     /// Sets the periods of the quota with this index, of which the next begins at `next`: those of all keys of a map.
@@ -67,14 +67,14 @@ impl State {
 
     /// The word of a grant that is made now: with a calendar or a sliding quota it tells the instant.
     #[inline]
-    pub(crate) fn with_instant(&self, word: u64) -> u64 {
-        if self.role.has(Role::INSTANTS) { Verdict::with_instant(word, self.supply.synced()) } else { word }
+    pub(crate) fn with_instant(&self, word: GrantWord) -> GrantWord {
+        if self.role.has(Role::INSTANTS) { word.with_instant(self.supply.synced()) } else { word }
     }
 
     /// The outcome of the front claim, with what a dry run, a calendar or a window adds.
     pub(super) fn special_outcome(&mut self, outcome: Outcome) -> Outcome {
         let outcome = if self.role.has(Role::DRY_RUN) { self.outcome_in_dry_run(outcome) } else { outcome };
-        let Outcome::Granted { remaining } = outcome else { return outcome };
-        Outcome::Granted { remaining: self.with_instant(remaining) }
+        let Outcome::Granted(word) = outcome else { return outcome };
+        Outcome::Granted(self.with_instant(word))
     }
 }

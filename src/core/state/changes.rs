@@ -30,7 +30,7 @@ impl State {
     pub(crate) fn remove_fast(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
         if self.closed
             || self.queue.has_joint()
-            || self.front_has_ticket()
+            || self.front_has_proxy()
             || self.classes().is_some()
             || self.role.has(Role::DRY_RUN)
             || self.last_due <= now.max(self.supply.synced())
@@ -73,7 +73,7 @@ impl State {
     fn leave_queue(&mut self, waiter: &Waiter, is_front: bool) {
         self.leave_dry_run(waiter.number);
         if is_front && self.held().is_none() {
-            self.recall_ticket();
+            self.recall_proxy();
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             return self.supply.drop_front(waiter.cost, waiter.debt_after);
         }

@@ -7,6 +7,7 @@ use crate::core::denial::Denial;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::observe::GrantWord;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::Waker;
@@ -29,21 +30,21 @@ pub(crate) struct Arrival<'a> {
 }
 
 impl State {
-    /// Grants `cost` tokens now if no waiter waits and they are available. Returns how many tokens remain.
+    /// Grants `cost` tokens now if no waiter waits and they are available.
     // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
-    pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
+    pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<GrantWord> {
         if !self.is_clear() || self.supply.is_paused() {
             return None;
         }
         let limit = self.supply.limit();
         let ticket = rovers.try_claim_owned(cost, limit)?;
         self.supply.claim(cost);
-        Some(ahead(limit, ticket).max(0) as u64)
+        Some(GrantWord::plain(ahead(limit, ticket).max(0) as u64))
     }
 
     /// Grants `cost` tokens in one pass if the queue is empty: combines `settle`, `admit` and `finish` for that case.
-    pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
+    pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<GrantWord> {
         // A joint claim that is due comes first.
         if self.closed || !self.queue.is_empty() || self.queue.has_joint() && self.has_due_front(sample.now) {
             return None;
@@ -65,14 +66,14 @@ impl State {
 
     /// The way of a limiter with a calendar or a sliding quota.
     #[inline(never)]
-    fn fast_admit_in_period(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
+    fn fast_admit_in_period(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<GrantWord> {
         self.look_at_wall(sample.now);
-        let remaining = self.fast_admit_plain(rovers, cost, sample)?;
-        Some(self.with_instant(remaining))
+        let word = self.fast_admit_plain(rovers, cost, sample)?;
+        Some(self.with_instant(word))
     }
 
     #[inline(always)]
-    fn fast_admit_plain(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
+    fn fast_admit_plain(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<GrantWord> {
         self.forget_denial(rovers);
         self.supply.mint(sample.now, None);
         self.refresh_ceiling(rovers);
@@ -86,7 +87,7 @@ impl State {
         let ticket = rovers.try_claim_owned(cost, limit)?;
         self.supply.claim(cost);
         rovers.publish(earlier(limit, rovers.tail().wrapping_add(self.stride.tokens)), limit);
-        Some(ahead(limit, ticket).max(0) as u64)
+        Some(GrantWord::plain(ahead(limit, ticket).max(0) as u64))
     }
 
     /// Joins the end of a queue that its driver serves. Only the tail moves; the driver does the work of `settle` and
@@ -120,9 +121,9 @@ impl State {
     }
 
     /// Grants `cost` tokens to a class now, or in a limiter without classes, if no claim is ahead of this one and they are
-    /// there. Returns how many tokens remain.
+    /// there.
     #[inline(always)]
-    pub(crate) fn admit_in(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+    pub(crate) fn admit_in(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<GrantWord> {
         if self.role.has(Role::CLASSES) { self.admit_class(rovers, class, cost) } else { self.admit(rovers, cost) }
     }
 
@@ -140,7 +141,7 @@ impl State {
         class: ClassId,
         cost: u64,
         now: u64,
-    ) -> Result<u64, TryAcquireError> {
+    ) -> Result<GrantWord, TryAcquireError> {
         let word = if self.role.has(Role::DRY_RUN) {
             self.try_acquire_in_dry_run(rovers, cost, now)?
         } else {
@@ -156,12 +157,12 @@ impl State {
         class: ClassId,
         cost: u64,
         now: u64,
-    ) -> Result<u64, TryAcquireError> {
+    ) -> Result<GrantWord, TryAcquireError> {
         if self.is_closed(class) {
             return Err(TryAcquireError::Closed);
         }
         if cost == 0 {
-            return Ok(self.available_in(rovers, class));
+            return Ok(GrantWord::plain(self.available_in(rovers, class)));
         }
         if let Some(error) = self.too_large_at_once(class, cost) {
             return Err(error);
@@ -218,9 +219,8 @@ impl State {
         in_flight.is_none_or(|(in_flight, cap)| in_flight.saturating_add(self.costs()).saturating_add(cost) <= cap)
     }
 
-    /// Grants at once and returns how many tokens remain, or enters the queue: `Ok(None)` means that `arrival.place`
-    /// now waits.
-    pub(crate) fn arrive(&mut self, rovers: &Rovers, arrival: Arrival<'_>) -> Result<Option<u64>, ConsumeError> {
+    /// Grants at once, or enters the queue: `Ok(None)` means that `arrival.place` now waits.
+    pub(crate) fn arrive(&mut self, rovers: &Rovers, arrival: Arrival<'_>) -> Result<Option<GrantWord>, ConsumeError> {
         let is_dry = self.role.has(Role::DRY_RUN);
         let result =
             if is_dry { self.arrive_in_dry_run(rovers, arrival) } else { self.arrive_uncounted(rovers, arrival) };
@@ -232,18 +232,18 @@ impl State {
         &mut self,
         rovers: &Rovers,
         arrival: Arrival<'_>,
-    ) -> Result<Option<u64>, ConsumeError> {
+    ) -> Result<Option<GrantWord>, ConsumeError> {
         let Arrival { place, cost, class, now, .. } = arrival;
         self.check_claim(rovers, cost)?;
         if self.is_closed(class) {
             return Err(ConsumeError::Closed);
         }
         if cost == 0 {
-            return Ok(Some(self.available_in(rovers, class)));
+            return Ok(Some(GrantWord::plain(self.available_in(rovers, class))));
         }
         if !self.role.has(Role::CHILD) {
-            if let Some(remaining) = self.admit_in(rovers, class, cost) {
-                return Ok(Some(remaining));
+            if let Some(word) = self.admit_in(rovers, class, cost) {
+                return Ok(Some(word));
             }
         }
         self.check_queue_of(class, arrival.driven)?;
@@ -283,7 +283,7 @@ impl State {
         if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }
     }
 
-    /// Joins the end of the queue, or of that of a class; as a ticket of `child`, if it is set.
+    /// Joins the end of the queue, or of that of a class; as a proxy of `child`, if it is set.
     #[inline(always)]
     pub(crate) fn enter(
         &mut self,

@@ -8,22 +8,22 @@ use crate::core::forecast::Claim;
 use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::Rovers;
 use crate::error::ConsumeError;
-use crate::observe::Verdict;
+use crate::observe::GrantWord;
 use std::pin::Pin;
 use std::task::Waker;
 
 impl State {
-    /// Grants `cost` tokens to a class now, if no claim is ahead of this one and they are there. Returns how many tokens
-    /// remain. The limiter has been served up to now.
-    pub(super) fn admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+    /// Grants `cost` tokens to a class now, if no claim is ahead of this one and they are there. The limiter has been served up
+    /// to now.
+    pub(super) fn admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<GrantWord> {
         let classes = self.classes()?;
         let leaf = classes.entry(class).leaf;
         let is_idle = self.is_clear();
         if is_idle && !classes.scheduler.tree.is_under_ceiling(leaf) {
-            let remaining = self.admit(rovers, cost)?;
+            let word = self.admit(rovers, cost)?;
             let now = self.supply.synced();
             self.classes_mut()?.scheduler.note_taken(cost, now);
-            return Some(remaining);
+            return Some(word);
         }
         let base = self.base(rovers);
         if !self.is_open(base, class, cost) {
@@ -41,7 +41,7 @@ impl State {
         };
         let pick = classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take)?;
         self.classes_mut()?.count_served(class, pick);
-        Some(Verdict::charged(self.supply.level(base.wrapping_add(cost), 0)))
+        Some(GrantWord::charged(self.supply.level(base.wrapping_add(cost), 0)))
     }
 
     /// Whether claims of a class need no more than the limiter's own tokens while no claim waits: it was not removed, and no

@@ -26,7 +26,7 @@ impl State {
             if wakes.is_full() {
                 return false;
             }
-            self.turn_front_away_in(rovers, class, Outcome::Closed, wakes);
+            self.ask_or_turn_away(rovers, class, Outcome::Closed, wakes);
             if self.role.has(Role::AWAITS) {
                 return false;
             }
@@ -63,9 +63,9 @@ impl State {
         None
     }
 
-    /// Turns the front claim of a class, or of a limiter without classes, away. If it is a ticket, its child must learn it, and
+    /// Turns the front claim of a class, or of a limiter without classes, away. If it is a proxy, its child must learn it, and
     /// has to answer.
-    pub(super) fn turn_front_away_in(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
+    pub(super) fn ask_or_turn_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
         let child = self.queue_of(class).front().and_then(Waiter::living_child);
         if let Some(child) = child {
             return self.await_child(child, class, None);
@@ -85,7 +85,7 @@ impl State {
     /// A claim is out of the queue of a class without a grant; it was in front there, or not. What was set aside for it goes
     /// back to the quotas, and everything moves past its unpaid positions.
     ///
-    /// If it is the ticket of a child, that one says next which claim is in front, if any. Until then the class must not count
+    /// If it is the proxy of a child, that one says next which claim is in front, if any. Until then the class must not count
     /// as idle: its siblings would become even with it.
     pub(super) fn leave_class(&mut self, rovers: &Rovers, class: ClassId, gone: &Waiter, is_front: bool, base: u64) {
         let now = self.supply.synced();

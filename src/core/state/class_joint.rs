@@ -43,8 +43,8 @@ pub(super) fn in_service(classes: &Classes, pick: Pick, is_last: bool) -> (Class
     } else if entry.offers_joint {
         Completes::Turn
     } else {
-        let is_ticket = entry.queue.front().is_some_and(|front| front.child.is_some());
-        if is_ticket { Completes::Ticket } else { Completes::Claim }
+        let is_proxy = entry.queue.front().is_some_and(|front| front.child.is_some());
+        if is_proxy { Completes::Proxy } else { Completes::Claim }
     };
     (owner, completes)
 }

@@ -46,7 +46,7 @@ impl State {
         from < classes.len()
     }
 
-    /// How many claims wait in a class that is not the root, and their tokens; also joint claims.
+    /// How many claims wait in a class itself, and their tokens; also joint claims.
     pub(crate) fn waiting_in(&self, class: ClassId) -> (u64, u64) {
         let Some(classes) = self.classes() else { return (0, 0) };
         let entry = classes.entry(class);

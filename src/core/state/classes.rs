@@ -18,7 +18,7 @@ use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use crate::error::ConfigError;
-use crate::observe::Verdict;
+use crate::observe::GrantWord;
 use std::task::Waker;
 
 impl State {
@@ -95,8 +95,8 @@ impl State {
             return self.queue.count_tokens_out(self.supply.aside() - aside);
         }
         let level = self.supply.level(ticket, classes.scheduler.paid(pick.leaf));
-        let remaining = self.with_instant(Verdict::charged(level));
-        let waiter = self.call_front_of_class(owner, Outcome::Granted { remaining }, pick.tokens);
+        let word = self.with_instant(GrantWord::charged(level));
+        let waiter = self.call_front_of_class(owner, Outcome::Granted(word), pick.tokens);
         let waiter = waiter.expect("the claim in service is at the front of its queue");
         let (_, next) = self.next_of(owner);
         if let Some(classes) = classes_in(&mut self.rare) {

@@ -13,7 +13,7 @@
 use super::State;
 use crate::core::classes::ClassId;
 use crate::core::rovers::Rovers;
-use crate::observe::Verdict;
+use crate::observe::GrantWord;
 
 /// A caller's action while the queue was behind.
 #[derive(Clone, Copy, Debug)]
@@ -36,13 +36,13 @@ pub(crate) struct Refund {
     /// When the grant was made, if its word tells.
     pub(super) granted_at: Option<u64>,
     /// The word of the grant.
-    pub(super) word: u64,
+    pub(super) word: GrantWord,
 }
 
 impl Refund {
     /// A refund of `tokens` of the grant with this word.
-    pub(crate) fn new(class: ClassId, tokens: u64, uncharged: u64, word: u64) -> Self {
-        Self { class, tokens, uncharged, granted_at: Verdict::instant(word), word }
+    pub(crate) fn new(class: ClassId, tokens: u64, uncharged: u64, word: GrantWord) -> Self {
+        Self { class, tokens, uncharged, granted_at: word.instant(), word }
     }
 }
 
@@ -102,7 +102,7 @@ impl State {
 
     /// Returns tokens of a grant.
     pub(crate) fn give_back(&mut self, rovers: &Rovers, refund: Refund) {
-        if let Some((dry_run, now)) = self.dry_run_now().filter(|_| !Verdict::is_refused(refund.word)) {
+        if let Some((dry_run, now)) = self.dry_run_now().filter(|_| !refund.word.is_refused()) {
             dry_run.refund(refund.tokens, now, refund.granted_at);
         }
         if !self.defer(Act::Refund(refund)) {

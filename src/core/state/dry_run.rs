@@ -6,7 +6,7 @@ use crate::core::dry_run::{Ask, DryRun};
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
-use crate::observe::Verdict;
+use crate::observe::GrantWord;
 use crate::quota::Quota;
 use crate::which::Which;
 use std::time::Duration;
@@ -25,10 +25,10 @@ impl State {
 
     /// Returns tokens of a grant with this word to the quotas that gave them: to none that was enforced again since, if the
     /// dry run would have refused the call.
-    pub(super) fn refund_to_givers(&mut self, tokens: u64, granted_at: Option<u64>, word: u64) {
+    pub(super) fn refund_to_givers(&mut self, tokens: u64, granted_at: Option<u64>, word: GrantWord) {
         let (epoch, rare) = (self.dry_run_epoch(), self.rare.as_deref());
         let enforced_in = |quota| rare.and_then(|rare| rare.enforced_in.get(quota)).copied().unwrap_or(0);
-        let gave = |quota, _: &_| !Verdict::is_refused_before(word, enforced_in(quota), epoch);
+        let gave = |quota, _: &_| !word.is_refused_before(enforced_in(quota), epoch);
         self.supply.refund_to(tokens, granted_at, gave);
     }
 
@@ -49,8 +49,8 @@ impl State {
 
     /// Charges more tokens for a grant with the verdict in `word`. A simulation that refused the grant has taken no tokens for
     /// it, and takes none now.
-    pub(crate) fn charge_more(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, word: u64) -> u64 {
-        if !Verdict::is_refused(word) {
+    pub(crate) fn charge_more(&mut self, rovers: &Rovers, class: ClassId, tokens: u64, word: GrantWord) -> u64 {
+        if !word.is_refused() {
             return self.charge(rovers, class, tokens);
         }
         let dry_run = self.rare.as_mut().and_then(|rare| rare.dry_run.take());
@@ -66,7 +66,7 @@ impl State {
         &mut self,
         rovers: &Rovers,
         arrival: Arrival<'_>,
-    ) -> Result<Option<u64>, ConsumeError> {
+    ) -> Result<Option<GrantWord>, ConsumeError> {
         let Arrival { cost, allowed, now, .. } = arrival;
         let ask = Ask::Wait { allowed, max_waiting: self.queue.max_waiting() };
         // First the limiter itself: a call that the cap refuses, for example, is no claim in the simulation either.
@@ -76,9 +76,9 @@ impl State {
         let verdict = dry_run.arrive(cost, now, ask);
         dry_run.count(verdict);
         if granted.is_none() {
-            dry_run.hold(number, cost, verdict.to_word_in(epoch));
+            dry_run.hold(number, cost, GrantWord::of_verdict(verdict, epoch));
         }
-        Ok(granted.map(|_| verdict.to_word_in(epoch)))
+        Ok(granted.map(|_| GrantWord::of_verdict(verdict, epoch)))
     }
 
     /// Grants or denies `cost` tokens, and has the simulation judge the call that passes.
@@ -87,24 +87,24 @@ impl State {
         rovers: &Rovers,
         cost: u64,
         now: u64,
-    ) -> Result<u64, TryAcquireError> {
-        let remaining = self.try_acquire_enforced(rovers, ROOT, cost, now)?;
+    ) -> Result<GrantWord, TryAcquireError> {
+        let enforced = self.try_acquire_enforced(rovers, ROOT, cost, now)?;
         let epoch = self.dry_run_epoch();
-        let Some(dry_run) = self.dry_run_mut() else { return Ok(remaining) };
+        let Some(dry_run) = self.dry_run_mut() else { return Ok(enforced) };
         let verdict = dry_run.arrive(cost, now, Ask::AtOnce);
         dry_run.count(verdict);
-        Ok(verdict.to_word_in(epoch))
+        Ok(GrantWord::of_verdict(verdict, epoch))
     }
 
     /// The outcome of the front claim, which is called out: a grant carries the verdict on the claim.
     pub(super) fn outcome_in_dry_run(&mut self, outcome: Outcome) -> Outcome {
         let Some(number) = self.queue.front().map(|front| front.number) else { return outcome };
-        let Outcome::Granted { .. } = outcome else {
+        let Outcome::Granted(_) = outcome else {
             self.leave_dry_run(number);
             return outcome;
         };
         let word = self.dry_run_mut().and_then(|dry_run| dry_run.pass(number));
-        word.map_or(outcome, |remaining| Outcome::Granted { remaining })
+        word.map_or(outcome, Outcome::Granted)
     }
 
     /// A claim has left the queue without a grant.

@@ -5,9 +5,9 @@ use super::{Role, State};
 use crate::core::classes::ClassId;
 use crate::core::joint::{Front, JointSet, Part};
 use crate::core::outcome::Outcome;
-use crate::core::rovers::{Rovers, ahead};
+use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
-use crate::observe::Verdict;
+use crate::observe::GrantWord;
 use std::sync::Arc;
 
 impl State {
@@ -37,22 +37,24 @@ impl State {
 
     /// The front that holds this limiter is granted at the instant up to which the limiter is served. `now` is the present.
     /// Returns how many tokens remain.
-    pub(crate) fn grant_front_of_set(&mut self, rovers: &Rovers, number: u64, now: u64) -> u64 {
+    pub(crate) fn grant_front_of_set(&mut self, rovers: &Rovers, number: u64, now: u64) -> GrantWord {
         self.forget_denial(rovers);
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(self.supply.synced()));
-        let Some(front) = self.joint_mut().and_then(|fronts| fronts.remove(number)) else { return 0 };
+        let Some(front) = self.joint_mut().and_then(|fronts| fronts.remove(number)) else {
+            return GrantWord::NOTHING;
+        };
         rovers.claim(front.cost);
         self.supply.claim(front.cost);
         if self.role.has(Role::CLASSES) {
             self.charge_class_of_front(number, &front);
         }
         let end = self.base(rovers);
-        let remaining = match self.classes() {
-            Some(_) => Verdict::charged(self.supply.level(end, 0)),
-            None => ahead(self.supply.limit(), end).max(0) as u64,
+        let word = match self.classes() {
+            Some(_) => GrantWord::charged(self.supply.level(end, 0)),
+            None => GrantWord::plain(self.remaining_after(end)),
         };
         self.update_held(rovers);
-        self.with_instant(remaining)
+        self.with_instant(word)
     }
 
     /// When front `number` could be granted here, as of the instant up to which this limiter is served; `None` if no clock
@@ -86,8 +88,8 @@ impl State {
         let Some(front) = fronts.get_mut(number) else { return };
         (front.due, front.joint_due) = (due, joint_due);
         front.stays |= is_unknown && !is_blocked;
-        // When the older front leaves, this one follows at once, if no other member makes it wait for longer.
-        let is_in_line = is_blocked && due >= joint_due;
+        // It takes the place of the older front at once when that leaves, unless another member makes it wait for longer.
+        let is_in_line = is_blocked && joint_due.is_some_and(|at| due.is_none_or(|due| due >= at));
         let wants = front.stays || is_in_line || start.is_some_and(|start| start <= synced);
         let alarm = match joint_due {
             Some(joint_due) if wants => Some(joint_due),

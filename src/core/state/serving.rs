@@ -39,11 +39,9 @@ pub(super) struct Until {
 pub(crate) enum Served {
     /// The queue is served up to the given instant.
     All,
-    /// The parent holds the front claim back, and nothing was minted past the instant at which the claim became ready
-    /// here. Only [`State::serve`] returns it.
-    Held,
-    /// There is no space for more wakers. The caller must release the lock, wake the collected wakers, read the time anew,
-    /// and serve the queue again. Or, if [`State::finish`] returns it, a child may have to answer first.
+    /// The lock must be released now: the batch of wakers or the steps of one hold are used up, or changes of classes are
+    /// left to do. The caller wakes the collected wakers, reads the time anew, and serves the queue again. Or, if
+    /// [`State::finish`] returns it, a child may have to answer first.
     Again,
     /// A joint set has to be [reviewed](State::due_review) before this queue is served further. Or a child has to
     /// [answer](crate::core::Core::answer_parent) first.
@@ -68,8 +66,6 @@ impl State {
         loop {
             match self.serve(rovers, Until { now, reach, end: None }, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
-                // The front claim is ready here, so the ceiling does not hold it back.
-                Served::Held => return Served::All,
                 Served::Stopped => return Served::Stopped,
                 Served::All => {}
             }
@@ -80,7 +76,7 @@ impl State {
     }
 
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late. If a review
-    /// has to come first, `wakes` has it, the queue is left unfinished, and the result is `Done` all the same.
+    /// has to come first, `wakes` has it, the queue is left unfinished, and the result is `All` all the same.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
         let busy = self.cap.as_ref().is_some_and(|cap| cap.watching) || self.role.has(Role::ALWAYS_SERVED);
         if !self.queue.has_joint() && self.queue.is_empty() && !busy && self.next_deferred().is_none() {
@@ -105,7 +101,7 @@ impl State {
                 self.leave_unfinished(rovers);
                 return Served::All;
             }
-            Served::All | Served::Held => {}
+            Served::All => {}
         }
         if !self.wake_source(rovers, wakes) {
             return self.leave_unfinished(rovers);
@@ -182,7 +178,7 @@ impl State {
         while let Some(deferred) = self.next_deferred().filter(|deferred| deferred.at <= at) {
             let until = Until { now: deferred.at, reach: Reach::Now, end: Some(deferred.from) };
             match self.serve(rovers, until, wakes) {
-                Served::All | Served::Held => self.do_deferred(rovers),
+                Served::All => self.do_deferred(rovers),
                 stopped => return Some(stopped),
             }
         }

@@ -6,6 +6,7 @@ use crate::core::classes::{ClassId, Pick, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
+use crate::observe::GrantWord;
 
 /// What the next tokens are for.
 #[derive(Clone, Copy)]
@@ -35,8 +36,8 @@ pub(super) enum Completes {
     Nothing,
     /// A claim, which is granted.
     Claim,
-    /// The ticket of a child, which has to answer first.
-    Ticket,
+    /// The proxy of a child, which has to answer first.
+    Proxy,
     /// A joint claim, which has its turn and goes on to wait for the other limiters.
     Turn,
 }
@@ -44,7 +45,7 @@ pub(super) enum Completes {
 impl State {
     /// Does what joint claims do next, or else serves what is in service, if it is due by now. With `PLAIN`, no joint
     /// claim waits here, and the limiter has neither classes nor a parent nor external tokens; it may be a parent
-    /// itself, with tickets in its queue.
+    /// itself, with proxies in its queue.
     #[inline(always)]
     pub(super) fn step<const PLAIN: bool>(&mut self, rovers: &Rovers, until: Until, wakes: &mut Wakes) -> Step {
         let Until { now, reach, end } = until;
@@ -65,7 +66,8 @@ impl State {
             return Step::Ended(self.rest::<PLAIN>(next, now));
         };
         if !PLAIN && self.role.has(Role::CHILD) {
-            return Step::Ended(self.hold_for_parent(next, at, now, reach));
+            self.hold_for_parent(next, at, now, reach);
+            return Step::Ended(Served::All);
         }
         // With classes most steps wake no waiter: they serve a part of a large claim.
         if wakes.must_pause() {
@@ -97,9 +99,9 @@ impl State {
         self.supply.mint(at, next.ticket);
         match next.completes {
             Completes::Recheck => Step::Moved,
-            Completes::Ticket => {
-                // Asks the child. Only if the child is gone, and its claim with it, the ticket is turned away.
-                self.turn_front_away_in(rovers, next.owner, Outcome::Closed, wakes);
+            Completes::Proxy => {
+                // Asks the child. Only if the child is gone, and its claim with it, the proxy is turned away.
+                self.ask_or_turn_away(rovers, next.owner, Outcome::Closed, wakes);
                 self.go_on_unless_asked()
             }
             _ if self.role.has(Role::CLASSES) => {
@@ -126,7 +128,7 @@ impl State {
         let Some(front) = front else { return InService::NOTHING };
         let ticket = self.base(rovers).wrapping_add(front.cost);
         let at = self.supply.due(ticket);
-        let completes = if front.child.is_some() { Completes::Ticket } else { Completes::Claim };
+        let completes = if front.child.is_some() { Completes::Proxy } else { Completes::Claim };
         InService { at, ticket: Some(ticket), completes, ..InService::NOTHING }
     }
 
@@ -141,7 +143,7 @@ impl State {
             return None;
         }
         let queue = self.classes().map_or(&self.queue, |classes| &classes.entry(ROOT).queue);
-        // What the front claim of the limiter itself wants is no reason to refuse a claim of a class.
+        // The source refuses by what the front claim of the limiter itself wants: no reason to refuse a claim of a class.
         let front = queue.front().filter(|_| next.owner == ROOT);
         let (number, cost) = front.map_or((0, 0), |front| (front.number, front.cost));
         self.source_refusal(number, cost, next.ticket?)
@@ -154,14 +156,14 @@ impl State {
             return Step::Ended(Served::Again);
         }
         let class = if let Some(classes) = self.classes() {
-            // A debt in service stays, and the claims behind it have no tokens either.
+            // A debt in service is not turned away; the first class with a waiter loses its front claim instead.
             let mut classes = [next.owner].into_iter().chain(0..classes.len());
             classes.find(|class| !self.is_class_empty(*class)).expect("debts are charged at once when no claim waits")
         } else {
             self.supply.mint(now, next.ticket);
             ROOT
         };
-        self.turn_front_away_in(rovers, class, outcome, wakes);
+        self.ask_or_turn_away(rovers, class, outcome, wakes);
         self.go_on_unless_asked()
     }
 
@@ -181,7 +183,7 @@ impl State {
         self.supply.mint(now, next.ticket);
         if !PLAIN {
             // A claim that is not ready must not delay the parent's queue.
-            self.recall_ticket();
+            self.recall_proxy();
             if self.role.has(Role::SOURCE) {
                 self.save_for(next);
             }
@@ -199,33 +201,31 @@ impl State {
     }
 
     /// The front claim of a child is ready, and the parent has to grant it too.
-    fn hold_for_parent(&mut self, next: InService, at: u64, now: u64, reach: Reach) -> Served {
+    fn hold_for_parent(&mut self, next: InService, at: u64, now: u64, reach: Reach) {
         if reach != Reach::Now {
-            self.supply.mint(at, next.ticket);
-            return Served::Held;
+            return self.supply.mint(at, next.ticket);
         }
         if let Some(ticket) = next.ticket.filter(|_| self.cap.is_some()) {
             self.supply.note_hold(ticket, now);
         }
         self.supply.mint(now, next.ticket);
-        Served::All
     }
 
-    /// Grants the front claim of a limiter without classes, as of `at`.
+    /// Grants the front claim of a limiter without classes, which was due at `at`. The caller has minted up to there.
     #[inline(always)]
     pub(super) fn grant_front(&mut self, rovers: &Rovers, ticket: Option<u64>, at: u64, now: u64, wakes: &mut Wakes) {
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
         let remaining = ticket.map_or(0, |ticket| self.remaining_after(ticket));
-        self.call_front(rovers, Outcome::Granted { remaining }, wakes);
+        self.call_front(rovers, Outcome::Granted(GrantWord::plain(remaining)), wakes);
     }
 
-    /// Grants the ticket for which the parent has stopped. Returns false if its turn is not now: something has changed.
-    pub(crate) fn grant_ticket(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+    /// Grants the proxy for which the parent has stopped. Returns false if its turn is not now: something has changed.
+    pub(crate) fn grant_proxy(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
         let next = self.look_in_service(rovers);
         let at = self.supply.synced();
-        let is_due = next.completes == Completes::Ticket && next.at.is_some_and(|due| due <= at);
+        let is_due = next.completes == Completes::Proxy && next.at.is_some_and(|due| due <= at);
         if is_due && self.role.has(Role::CLASSES) {
-            self.pay_ticket(rovers, next);
+            self.pay_proxy(rovers, next);
         } else if is_due {
             self.grant_front(rovers, next.ticket, at, at, wakes);
         }
@@ -249,12 +249,12 @@ impl State {
         self.forget_denial(rovers);
         let outcome = if self.role.has(Role::SPECIAL_WORDS) { self.special_outcome(outcome) } else { outcome };
         let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
-        if matches!(outcome, Outcome::Granted { .. }) {
+        if matches!(outcome, Outcome::Granted(_)) {
             self.supply.pass(waiter.cost, waiter.debt_after);
         } else {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.supply.drop_front(waiter.cost, waiter.debt_after);
-            self.recall_ticket();
+            self.recall_proxy();
         }
         if waiter.child.is_none() {
             wakes.push(waiter.waker);

@@ -11,7 +11,6 @@ use crate::keyed::rates::{Kind, Levels, Packed, Rates};
 use crate::keyed::shard::{Missed, Shard, Stop};
 use crate::keyed::top::{Rank, Ranks};
 use crate::keyed::{Hashed, ToKey};
-use crate::observe::Verdict;
 use crate::permit::Permit;
 use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
@@ -259,7 +258,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     ) -> Result<Taken, TryAcquireError> {
         live.weigh(|| self.weight(key.form));
         match live.try_acquire_with_parent(cost) {
-            Ok(remaining) => Ok(self.taken(key, Permit::new(live, cost, remaining))),
+            Ok(word) => Ok(self.taken(key, Permit::new(live, cost, word))),
             Err(error) => {
                 self.let_go(key.hash, live);
                 Err(error)
@@ -327,7 +326,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         let left = Left::of_permit(&permit);
         // Only the core knows whether the tokens are in a window still.
         let is_held = self.template.cap.is_some()
-            || Verdict::instant(permit.word()).is_some() && permit.scope().state.lock().has_sliding();
+            || permit.word().instant().is_some() && permit.scope().state.lock().has_sliding();
         if !is_held {
             drop(permit);
             self.may_be_idle(key.hash);

@@ -87,6 +87,24 @@ fn a_wall_clock_that_panics_holds_back_periods_only() {
     assert_eq!(limiter.available(), 5);
 }
 
+/// Each case: another reading of the clock panics while a quota is replaced by one with a calendar.
+#[test]
+fn a_clock_that_panics_during_a_change_leaves_no_half_of_it() {
+    for call in 1..5 {
+        let left: &'static AtomicU64 = Box::leak(Box::default());
+        let read = move || match left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) {
+            Ok(1) => resume_unwind(Box::new(())),
+            _ => Duration::ZERO,
+        };
+        let limiter = Limiter::builder().quota(Quota::per_hour(5)).clock(ClockFn::manual(read)).build().unwrap();
+        left.store(call, SeqCst);
+        let changed = catch_unwind(AssertUnwindSafe(|| limiter.set_quota(0, Quota::per_calendar_hour(7)).unwrap()));
+        left.store(0, SeqCst);
+        let quota = limiter.snapshot().quotas[0].quota;
+        assert_eq!(quota == Quota::per_hour(5), changed.is_err(), "reading {call} panics");
+    }
+}
+
 #[test]
 fn a_restart_continues_the_period() {
     use tollgate::{KeyedLimiter, ManualClock, state::KeyedState, state::LimiterState};

@@ -77,7 +77,7 @@ impl Taker {
     }
 }
 
-/// The waiter of a key waits in its parent through a ticket without a waker. The driver of the parent starts the refill
+/// The waiter of a key waits in its parent through a proxy without a waker. The driver of the parent starts the refill
 /// task again.
 #[test]
 fn a_waiter_at_the_end_of_the_building_runtime_is_served() {

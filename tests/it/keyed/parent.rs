@@ -270,7 +270,7 @@ fn giants_of_many_keys_do_not_overrun_the_queue_of_the_parent() {
 /// The parent is held for a joint claim. The tokens it mints meanwhile are kept up to its burst, from the instant at
 /// which that claim passes, unless an unrelated call serves it in between.
 #[test]
-fn a_claim_cancelled_before_its_parent_ticket_costs_the_parent_nothing() {
+fn a_claim_cancelled_before_its_proxy_costs_the_parent_nothing() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let other = limiter(&clock, Quota::new(1, 2 * SECOND).burst(1).initial(0));
@@ -287,7 +287,7 @@ fn a_claim_cancelled_before_its_parent_ticket_costs_the_parent_nothing() {
 }
 
 #[test]
-fn a_key_that_withdraws_its_parent_ticket_lets_any_number_pass() {
+fn a_key_that_withdraws_its_proxy_lets_any_number_pass() {
     let (_clock, global, keyed) = pair(Quota::per_second(1).burst(200), Quota::per_second(1).burst(200));
     drop(global.try_acquire(50).unwrap());
     let giant = pending(keyed.consume(&1, 200));

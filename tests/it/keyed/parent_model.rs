@@ -1,5 +1,5 @@
 //! A model of a few keys and their parent limiter that simulates every nanosecond and knows nothing of the
-//! implementation: buckets of the oracle, queues of claims, and at most one parent ticket per key in the parent's queue.
+//! implementation: buckets of the oracle, queues of claims, and at most one proxy per key in the parent's queue.
 
 use crate::oracle::{self, ops::continuous};
 use std::collections::VecDeque;
@@ -22,8 +22,8 @@ enum Item {
         id: Id,
         cost: i128,
     },
-    /// A parent ticket, for the front of a key's queue.
-    ParentTicket {
+    /// A proxy, for the front of a key's queue.
+    ProxyState {
         key: usize,
         cost: i128,
     },
@@ -33,12 +33,12 @@ enum Item {
 impl Item {
     fn cost(self) -> i128 {
         match self {
-            Self::Claim { cost, .. } | Self::ParentTicket { cost, .. } | Self::Debt(cost) => cost,
+            Self::Claim { cost, .. } | Self::ProxyState { cost, .. } | Self::Debt(cost) => cost,
         }
     }
 
-    fn is_ticket_of(&self, of: usize) -> bool {
-        matches!(self, Self::ParentTicket { key, .. } if *key == of)
+    fn is_proxy_of(&self, of: usize) -> bool {
+        matches!(self, Self::ProxyState { key, .. } if *key == of)
     }
 }
 
@@ -160,7 +160,7 @@ impl ParentModel {
         (0..self.keys.len()).for_each(|key| self.poll_parent(key));
     }
 
-    /// Serves the parent's queue. A key whose ticket is granted claims from the parent again at once.
+    /// Serves the parent's queue. A key whose proxy is granted claims from the parent again at once.
     fn serve(&mut self) {
         while let Some(front) =
             self.parent.queue.front().copied().filter(|front| self.parent.has(front.cost(), self.now))
@@ -170,7 +170,7 @@ impl ParentModel {
             self.parent.move_up();
             match front {
                 Item::Claim { id, .. } => self.granted.push(id),
-                Item::ParentTicket { key, .. } => {
+                Item::ProxyState { key, .. } => {
                     self.grant_front(key);
                     self.poll_parent(key);
                 }
@@ -181,34 +181,34 @@ impl ParentModel {
 
     fn grant_front(&mut self, key: usize) {
         let own = &mut self.keys[key];
-        let Some(Item::Claim { id, cost }) = own.queue.pop_front() else { panic!("a parent ticket without a front") };
+        let Some(Item::Claim { id, cost }) = own.queue.pop_front() else { panic!("a proxy without a front") };
         own.take(cost);
         own.move_up();
         self.granted.push(id);
     }
 
-    fn has_parent_ticket(&self, key: usize) -> bool {
-        self.parent.queue.iter().any(|item| item.is_ticket_of(key))
+    fn has_proxy(&self, key: usize) -> bool {
+        self.parent.queue.iter().any(|item| item.is_proxy_of(key))
     }
 
-    /// The front of a key takes the tokens it waits for, or enters a parent ticket, or withdraws it.
+    /// The front of a key takes the tokens it waits for, or enters a proxy, or withdraws it.
     fn poll_parent(&mut self, key: usize) {
         loop {
             let front = self.keys[key].queue.front().map(|front| front.cost());
             let ready = front.filter(|cost| self.keys[key].has(*cost, self.now));
             match ready {
-                None if self.has_parent_ticket(key) => {
-                    self.replace_ticket(key);
+                None if self.has_proxy(key) => {
+                    self.replace_proxy(key);
                     return self.serve();
                 }
                 None => return,
-                Some(_) if self.has_parent_ticket(key) => return,
+                Some(_) if self.has_proxy(key) => return,
                 Some(cost) if self.parent.is_open(cost, self.now) => {
                     self.parent.take(cost);
                     self.grant_front(key);
                 }
                 Some(cost) => {
-                    self.parent.queue.push_back(Item::ParentTicket { key, cost });
+                    self.parent.queue.push_back(Item::ProxyState { key, cost });
                     return;
                 }
             }
@@ -254,20 +254,20 @@ impl ParentModel {
         let is_front = matches!(self.keys[key].queue.front(), Some(Item::Claim { id: it, .. }) if *it == id);
         self.keys[key].leave(|item| matches!(item, Item::Claim { id: it, .. } if *it == id));
         if is_front {
-            self.replace_ticket(key);
+            self.replace_proxy(key);
         }
         self.poll_parent(key);
         self.serve();
     }
 
-    /// The front of a key has left. If it had a ticket, the next one enters at the same instant, before any other is served.
-    fn replace_ticket(&mut self, key: usize) {
-        if !self.parent.remove(|item| item.is_ticket_of(key)) {
+    /// The front of a key has left. If it had a proxy, the next one enters at the same instant, before any other is served.
+    fn replace_proxy(&mut self, key: usize) {
+        if !self.parent.remove(|item| item.is_proxy_of(key)) {
             return;
         }
         let next = self.keys[key].queue.front().map(|front| front.cost());
         let next = next.filter(|cost| self.keys[key].has(*cost, self.now));
-        self.parent.queue.extend(next.map(|cost| Item::ParentTicket { key, cost }));
+        self.parent.queue.extend(next.map(|cost| Item::ProxyState { key, cost }));
         self.parent.burn();
     }
 
@@ -338,7 +338,7 @@ impl ParentModel {
         self.serve();
     }
 
-    /// A parent ticket of a key that is paused is withdrawn.
+    /// A proxy of a key that is paused is withdrawn.
     pub(crate) fn pause(&mut self, key: usize, span: u64) {
         let paused = &mut self.keys[key].paused;
         *paused = (*paused).max(self.now + span);

@@ -100,7 +100,7 @@ fn a_storm_under_a_limiter_accounts_for_every_token_in_both() {
     let all: u64 = granted.iter().sum();
     assert_eq!((all + global.available(), kept(&keyed)), (2 * BURST, all));
     assert_eq!(global.snapshot().granted - global.snapshot().refunded, all);
-    assert_eq!(global.snapshot().waiting_tasks, 0, "no parent ticket is left behind");
+    assert_eq!(global.snapshot().waiting_tasks, 0, "no proxy is left behind");
     global.replenish(2 * BURST);
     for key in 0..KEYS {
         assert_eq!(granted[key as usize] + keyed.available(&key), BURST, "key {key}");

@@ -241,7 +241,7 @@ fn a_stream_of_new_keys_starves_no_class() {
     assert!(of_old >= 2, "{of_old} of a fair share of some 3");
 }
 
-/// A waker that calls the limiter serves the next batch at most, not the next ticket from within the last one.
+/// A waker that calls the limiter serves the next batch at most, not the next proxy from within the last one.
 #[test]
 fn wakers_that_call_the_parent_do_not_nest_once_for_each_grant() {
     use std::cell::Cell;

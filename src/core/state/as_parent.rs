@@ -1,11 +1,15 @@
-//! The state's part of the link between a parent and its children; see `core/parent.rs`.
+//! What a limiter does that is a parent: the child that has to answer, the classes of keys, and its answers to claims that a
+//! child has answered already. See `core/parent.rs`.
 
-use super::{Role, State};
-use crate::core::classes::ClassId;
+use super::step::InService;
+use super::{Role, State, classes_in};
+use crate::core::Core;
+use crate::core::classes::{ClassId, KeyName, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
-use crate::core::wakes::Wakes;
 use crate::error::{Bound, Denied, TryAcquireError};
+use crate::observe::GrantWord;
+use std::sync::Weak;
 use std::time::Duration;
 
 /// A keyed limiter with a parent, as the parent sees it.
@@ -14,81 +18,111 @@ pub(crate) trait ChildLimiter: Send + Sync {
     fn close(&self);
 }
 
-/// The ticket that a queue has in the queue of its parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ParentTicket {
-    None,
-    /// It stands for the front claim.
-    OfFront,
-    /// It stands for no claim any more, and has to be withdrawn.
-    Recalled,
+/// A child that has to answer. Its proxy is at the front of its class, or has just left. Until the answer the class counts
+/// as backlogged, and nothing else is picked: otherwise no key would ever be served twice in a row, whatever its weight is.
+#[derive(Debug)]
+pub(super) struct AwaitedChild {
+    child: Weak<Core>,
+    class: ClassId,
+    /// If the proxy has left: the debt that was noted behind it.
+    gone: Option<u64>,
 }
 
 impl State {
-    /// Whether a ticket stands for the front claim.
-    pub(crate) fn front_has_ticket(&self) -> bool {
-        self.ticket == ParentTicket::OfFront
+    /// The front claim of a class is a proxy: nothing is served until its child has answered. Or a proxy has left the queue
+    /// of the class, with the debt `gone` behind it: nothing is picked until its child says which of its claims is next.
+    pub(super) fn await_child(&mut self, child: Weak<Core>, class: ClassId, gone: Option<u64>) {
+        self.role.add(Role::AWAITS);
+        self.rare().awaited = Some(AwaitedChild { child, class, gone });
     }
 
-    /// The front claim leaves without a grant, or is not ready any more.
-    pub(crate) fn recall_ticket(&mut self) {
-        if self.front_has_ticket() {
-            self.ticket = ParentTicket::Recalled;
-        }
-    }
-
-    /// A ticket stands for the front claim from now on.
-    pub(crate) fn note_ticket_entered(&mut self) {
-        self.ticket = ParentTicket::OfFront;
-    }
-
-    /// The cost of the front claim, if it is ready and the parent has to grant it.
-    pub(crate) fn ready_front(&self, rovers: &Rovers) -> Option<u64> {
-        let front = self.queue.front().filter(|_| self.role.has(Role::CHILD))?;
-        let due = self.supply.due(self.base(rovers).wrapping_add(front.cost))?;
-        (due <= self.supply.synced()).then_some(front.cost)
-    }
-
-    /// The [ready front](Self::ready_front), if it has no ticket yet.
-    pub(crate) fn ready_without_ticket(&self, rovers: &Rovers) -> Option<u64> {
-        if self.front_has_ticket() { None } else { self.ready_front(rovers) }
-    }
-
-    /// Whether the parent's queue has to be changed, for the front claim here or for a claim that is gone.
     #[inline]
-    pub(crate) fn wants_parent(&self, rovers: &Rovers) -> bool {
-        self.role.has(Role::CHILD)
-            && (self.ticket == ParentTicket::Recalled || self.ready_without_ticket(rovers).is_some())
+    fn awaited(&self) -> Option<&AwaitedChild> {
+        if self.role.has(Role::AWAITS) { self.rare.as_ref()?.awaited.as_ref() } else { None }
     }
 
-    /// Whether the ticket must be withdrawn from the parent's queue. The caller must do it: it is not said again.
-    pub(crate) fn take_ticket_recall(&mut self) -> bool {
-        let is_recalled = self.ticket == ParentTicket::Recalled;
-        if is_recalled {
-            self.ticket = ParentTicket::None;
+    /// Whether the proxy of a class, or its child's next one, is being waited for.
+    #[inline]
+    pub(super) fn awaits_class(&self, class: ClassId) -> bool {
+        self.awaited().is_some_and(|awaited| awaited.class == class)
+    }
+
+    /// Grants the proxy that is in service in a limiter with classes.
+    pub(super) fn pay_proxy(&mut self, rovers: &Rovers, next: InService) {
+        let InService { ticket: Some(ticket), pick: Some(pick), owner, .. } = next else { return };
+        // The outcome is not read: the child grants its claim itself.
+        let waiter = self.call_front_of_class(owner, Outcome::Granted(GrantWord::NOTHING), pick.tokens);
+        let (Some(waiter), Some(classes)) = (waiter, classes_in(&mut self.rare)) else { return };
+        classes.count_served(owner, pick);
+        classes.scheduler.saves_for = None;
+        classes.scheduler.pay(pick, &mut self.supply, ticket.wrapping_sub(pick.tokens));
+        if let Some(child) = waiter.child {
+            self.await_child(child, owner, Some(waiter.debt_after));
         }
-        is_recalled
+        self.forget_denial(rovers);
     }
 
-    /// Grants the claim of the [ready front](Self::ready_front), which the parent has granted, as of `at`. The caller read
-    /// `now` from the clock.
-    pub(crate) fn grant_ready_front(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) {
-        let ticket = self.front_ticket(rovers);
-        self.ticket = ParentTicket::None;
-        self.supply.mint(at, ticket);
-        self.grant_front(rovers, ticket, at, now, wakes);
+    /// The child that has to answer. A child that is gone has no further claim.
+    pub(crate) fn awaited_child(&mut self) -> Option<Weak<Core>> {
+        let child = self.awaited()?.child.clone();
+        if child.strong_count() > 0 {
+            return Some(child);
+        }
+        self.go_on();
+        None
+    }
+
+    /// Whether `child` has to answer.
+    pub(crate) fn awaits(&self, child: &Core) -> bool {
+        self.awaited().is_some_and(|awaited| std::ptr::eq(awaited.child.as_ptr(), child))
+    }
+
+    /// The awaited child has answered, and has entered its next claim, or has none.
+    pub(crate) fn go_on(&mut self) {
+        self.role.remove(Role::AWAITS);
+        let awaited = self.rare.as_mut().and_then(|rare| rare.awaited.take());
+        if let Some(AwaitedChild { class, gone: Some(debt), .. }) = awaited {
+            if self.role.has(Role::CLASSES) {
+                self.put_next_in_front(class, debt);
+            }
+        }
+    }
+
+    /// Charges `tokens` on top of a grant of a key; see [`charge`](Self::charge). While no claim waits, no class
+    /// is charged, and the key needs none.
+    pub(crate) fn charge_key(
+        &mut self,
+        rovers: &Rovers,
+        group: ClassId,
+        key: KeyName,
+        weight: u64,
+        tokens: u64,
+    ) -> u64 {
+        if self.queue.is_empty() {
+            return self.charge(rovers, group, tokens);
+        }
+        let class = self.join_key(group, key, weight);
+        let charged = self.charge(rovers, class, tokens);
+        self.leave_key(class);
+        charged
+    }
+
+    /// The class of a key in `group`; counts one more user of the class.
+    pub(crate) fn join_key(&mut self, group: ClassId, key: KeyName, weight: u64) -> ClassId {
+        let now = self.supply.synced();
+        self.classes_mut().map_or(ROOT, |classes| classes.join_key(group, key, weight, now))
+    }
+
+    pub(crate) fn leave_key(&mut self, class: ClassId) {
+        let now = self.supply.synced();
+        if let Some(classes) = self.classes_mut() {
+            classes.leave_key(class, now);
+        }
     }
 
     /// The largest number of tokens that this queue can still take, if it is less than `cost`.
     pub(crate) fn overruns(&self, rovers: &Rovers, cost: u64) -> Option<u64> {
         Some(self.space_left(rovers)).filter(|space| *space < cost)
-    }
-
-    /// Turns the [ready front](Self::ready_front) away.
-    pub(crate) fn turn_front_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
-        if self.ready_front(rovers).is_some() {
-            self.call_front(rovers, outcome, wakes);
-        }
     }
 
     /// How long a claim of `cost` will have waited, counted from now, if it arrives after `delay` and no other claim
