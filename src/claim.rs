@@ -198,7 +198,6 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
     }
 
     /// All of a poll but the fast path.
-    // Inlined always: it has two callers, and is a part of every wait.
     #[inline(always)]
     fn poll_wait(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<P>, ConsumeError>> {
         if let answer @ Poll::Ready(_) = self.as_mut().poll_queue(cx.waker(), Timer::Runtime) {
@@ -299,7 +298,6 @@ impl<P: Deref<Target: ClaimScope>> Claim<P> {
     }
 
     /// Ends the wait with the result `answer`.
-    // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     fn finish(self: Pin<&mut Self>, answer: Result<GrantWord, ConsumeError>) -> Result<Permit<P>, ConsumeError> {
         let this = self.project();

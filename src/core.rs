@@ -3,6 +3,9 @@
 //! This file holds the data. The lock protocol that every operation on the state follows is in `core/locked.rs`, the
 //! life of a claim in `core/claims.rs`, that of a grant in `core/grants.rs`, a limiter with a parent in
 //! `core/parent.rs`, and the drivers that serve the queue in `core/driving.rs`.
+//!
+//! `#[inline(always)]` marks parts of every grant or wait, also large ones: as calls they were measured to be slower
+//! (`scripts/bench`).
 
 pub(crate) mod alarm;
 pub(crate) mod arithmetic;

@@ -332,7 +332,7 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
         let hosts = members.each_ref().map(|member| member.core().host());
         let allowed = self.allowed.nanos();
         let entered = LockOrder::of(members).lock(|queues| {
-            if !queues.check(members, &hosts, allowed)? {
+            if !queues.must_wait(members, &hosts, allowed)? {
                 return Ok(None);
             }
             Ok(waker.take().map(|waker| queues.wait(members, waker)))
@@ -401,11 +401,12 @@ impl Waiting {
 
 /// Makes each runtime that serves one of the queues serve all of them, beginning with the current runtime. A waiter
 /// behind this claim, on any of these runtimes, then has a driver for every queue that it depends on. Returns the
-/// index of the queue that the current runtime cannot serve because it is shutting down.
+/// index of the queue that the current runtime cannot serve because it is shutting down, and counts the refusal there.
 fn serve_everywhere<L: Handle>(members: &[Member<'_, L>], hosts: &[Option<Runtime>]) -> Option<usize> {
     let waiting = || members.iter().enumerate().filter(|(_, member)| member.cost > 0);
     for (index, member) in waiting() {
         if hosts[index].as_ref().is_some_and(|host| !member.core().serve_here(host)) {
+            member.core().count_refused();
             return Some(index);
         }
     }

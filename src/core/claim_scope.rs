@@ -52,7 +52,6 @@ impl ClaimScope for Core {
         None
     }
 
-    // Inlined always, like the function that it calls.
     #[inline(always)]
     fn try_acquire(&self, cost: u64) -> Result<GrantWord, TryAcquireError> {
         Core::try_acquire(self, cost)

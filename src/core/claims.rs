@@ -172,7 +172,6 @@ impl Core {
 
     /// The beginning of the first poll of a claim that [`try_claim`](Self::try_claim) did not grant: breaks with the
     /// result if the claim does not have to enter the queue, which is the common case.
-    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn arrive_early(
         &self,
@@ -297,6 +296,7 @@ impl Core {
             Ok(true) => Poll::Pending,
             Ok(false) => {
                 self.cancel(place, class, cost);
+                self.count_refused();
                 Poll::Ready(Err(ConsumeError::NoRuntime))
             }
             Err(panic) => {
@@ -332,9 +332,14 @@ impl Core {
         }
     }
 
+    /// Counts that a caller wanted to wait and was refused.
+    pub(crate) fn count_refused(&self) {
+        self.state.lock().totals.refused += 1;
+    }
+
     /// Counts and reports that a claim was refused before it arrived.
     pub(crate) fn refuse(&self, label: Option<&ClassLabel>, cost: u64, error: ConsumeError) {
-        self.state.lock().totals.refused += 1;
+        self.count_refused();
         self.observers().refused_in(label, cost, error);
     }
 

@@ -119,7 +119,7 @@ impl Core {
         let sample = sample();
         if actual > cost {
             let charge = |state: &mut State, rovers: &Rovers, _| {
-                let more = state.charge_for(cost, actual);
+                let more = state.extra_charge(cost, actual);
                 state.charge_more(rovers, class, more, word)
             };
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);

@@ -67,7 +67,7 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
     queues
         .iter_mut()
         .filter(|queue| !queue.is_behind)
-        .for_each(|queue| queue.state.observe(&queue.core.rovers, queue.sample));
+        .for_each(|queue| queue.state.note_sample(&queue.core.rovers, queue.sample));
     let result = act(&mut queues, wakes);
     let mut is_done = true;
     for queue in queues.iter_mut().rev() {
@@ -112,7 +112,6 @@ impl<'a> Locked<'a> {
     }
 
     /// Completes the action. Returns false, and sets `rest`, if the queue has to be served again.
-    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     fn finish(&mut self, wakes: &mut Wakes) -> bool {
         let (rovers, now) = (&self.core.rovers, self.sample.now);

@@ -131,7 +131,7 @@ impl Parent {
         }
         let (key, weight) = key();
         let charge = |state: &mut State, rovers: &Rovers, _| {
-            state.charge_key(rovers, self.group, key, weight, state.charge_for(cost, actual))
+            state.charge_key(rovers, self.group, key, weight, state.extra_charge(cost, actual))
         };
         cost + self.limiter.with_anyway(charge)
     }

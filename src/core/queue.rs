@@ -207,7 +207,6 @@ impl Queue {
 
     /// Removes the front waiter and stores `outcome` for its future to find. The caller wakes the returned waiter's
     /// waker.
-    // Inlined always: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn call_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         let waiter = self.list.cursor_front_mut().remove_current(outcome).ok()?;

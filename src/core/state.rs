@@ -287,7 +287,7 @@ impl State {
     }
 
     /// How many tokens more a grant of `cost` is charged that is settled for `actual`, which is more.
-    pub(crate) fn charge_for(&self, cost: u64, actual: u64) -> u64 {
+    pub(crate) fn extra_charge(&self, cost: u64, actual: u64) -> u64 {
         actual.min(self.max_cost().max(cost)) - cost
     }
 
@@ -331,7 +331,6 @@ impl State {
 
     /// The instant at which the queue must be served, for its front waiter or for a joint claim. `u64::MAX` if no clock
     /// can tell.
-    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self, rovers: &Rovers) -> u64 {
         if self.role.has(Role::OTHER_DUES) || self.queue.has_joint() {

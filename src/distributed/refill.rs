@@ -62,7 +62,7 @@ impl Core {
 
     /// A caller wanted `cost` tokens at once and was refused; it may try again.
     pub(crate) fn miss(&self, cost: u64) {
-        self.with(|state, rovers, _| _ = state.misses(rovers, cost));
+        self.with(|state, rovers, _| _ = state.note_miss(rovers, cost));
     }
 
     /// Whether the caller holds the only reference to this limiter and may drop it: no claim waits, no tokens are owed,

@@ -61,8 +61,8 @@ pub(super) struct LockedQueues<'l, 'a> {
 }
 
 impl<'a> LockedQueues<'_, 'a> {
-    /// Returns `Ok(true)` if the claim has to wait and may wait, `Ok(false)` if it was granted.
-    pub(super) fn check<L: Handle>(
+    /// Grants the claim if that is possible now. Returns whether it has to wait, and may.
+    pub(super) fn must_wait<L: Handle>(
         &mut self,
         members: &mut [Member<'a, L>],
         hosts: &[Option<Runtime>],
@@ -92,7 +92,7 @@ impl<'a> LockedQueues<'_, 'a> {
         Ok(true)
     }
 
-    /// Returns the refusal that is first in the caller's order.
+    /// Returns the refusal that is first in the caller's order, and counts it.
     fn first_refusal(
         &mut self,
         check: impl Fn(usize, &mut Locked<'a>) -> Result<(), ConsumeError>,

@@ -41,7 +41,6 @@ pub struct GrantOfKey<M: MapRef, F> {
 }
 
 impl<M: MapRef, F> GrantOfKey<M, F> {
-    // Inlined always: it is a part of every grant without waiting.
     #[inline(always)]
     pub(super) fn new(of: M, key: F, hash: u64, cost: u64, taken: Taken) -> Self {
         let Taken { mut left, live } = taken;

@@ -31,7 +31,6 @@ pub(crate) struct Arrival<'a> {
 
 impl State {
     /// Grants `cost` tokens now if no waiter waits and they are available.
-    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<GrantWord> {
         if !self.is_clear() || self.supply.is_paused() {
@@ -77,7 +76,7 @@ impl State {
         self.forget_denial(rovers);
         self.supply.mint(sample.now, None);
         self.refresh_ceiling(rovers);
-        self.observe(rovers, sample);
+        self.note_sample(rovers, sample);
         // This combines `admit` and `publish`, reads the limit once, and does not look at the queue. The difference is
         // measurable on the exact path, where every call comes here.
         if self.supply.is_paused() {
@@ -182,7 +181,7 @@ impl State {
 
     /// The error of a claim that [`admit_in`](Self::admit_in) did not grant.
     fn deny(&mut self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> TryAcquireError {
-        if let Some(why) = self.misses(rovers, cost) {
+        if let Some(why) = self.note_miss(rovers, cost) {
             return why.into();
         }
         if self.role.has(Role::CLASSES) {
@@ -264,7 +263,6 @@ impl State {
     }
 
     /// Whether `cost` tokens can be claimed at all.
-    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     pub(crate) fn check_claim(&self, rovers: &Rovers, cost: u64) -> Result<(), ConsumeError> {
         if self.closed {

@@ -108,7 +108,6 @@ impl State {
     }
 
     /// Removes the front claim of a class from its queue, with its last installment of `tokens`.
-    // Inlined always, as `Queue::call_front`.
     #[inline(always)]
     pub(super) fn call_front_of_class(&mut self, class: ClassId, outcome: Outcome, tokens: u64) -> Option<Waiter> {
         let waiter = classes_in(&mut self.rare)?.entry_mut(class).queue.call_front(outcome)?;

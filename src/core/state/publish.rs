@@ -6,7 +6,6 @@ use crate::core::rovers::{Rovers, earlier};
 impl State {
     /// Tells the fast path how far claims may go, and which answer to give beyond that. While a waiter waits, the
     /// published position does not reach the tail, so the fast path can claim nothing.
-    // Inlined always, though large: it is a part of every wait, as `observe` is.
     #[inline(always)]
     pub(super) fn publish(&mut self, rovers: &Rovers) {
         if !std::mem::take(&mut self.denied) {
@@ -32,7 +31,7 @@ impl State {
 
     /// Records `sample` once the queue has been served up to `sample.now`.
     #[inline(always)]
-    pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
+    pub(crate) fn note_sample(&mut self, rovers: &Rovers, sample: Sample) {
         self.supply.know_claimed(earlier(sample.tail, self.base(rovers)));
         let most = self.supply.least_burst() / 64;
         self.stride.adapt(rovers.tail(), sample.now, most);

@@ -117,7 +117,6 @@ impl State {
         if self.drivers.call_lead(now, wakes) { Served::All } else { Served::Again }
     }
 
-    // Inlined always, though large: it is a part of every wait.
     #[inline(always)]
     fn note_due(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
         let due = self.due(rovers);

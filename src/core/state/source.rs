@@ -137,7 +137,7 @@ impl State {
 
     /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the source will request them.
     /// Returns the reason if the source is cut off and the call has to fail for it.
-    pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> Option<CutOff> {
+    pub(crate) fn note_miss(&mut self, rovers: &Rovers, cost: u64) -> Option<CutOff> {
         let end = rovers.tail().wrapping_add(cost);
         let is_missed =
             self.supply.source().is_some_and(|(quota, _)| self.supply.quotas()[quota].reached(end).is_none());

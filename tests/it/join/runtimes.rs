@@ -140,10 +140,11 @@ fn a_runtime_that_is_shutting_down_is_named_and_leaves_no_driver_behind() {
             let refused = JoinError::Refused { limiter, error: ConsumeError::NoRuntime };
             assert!(matches!(spawn(join([(&a, cost), (&b, 1)])).poll(), Poll::Ready(Err(error)) if error == refused));
         }
+        assert!(matches!(spawn(a.consume(1)).poll(), Poll::Ready(Err(ConsumeError::NoRuntime))));
     }
-    for limiter in [&a, &b] {
+    for (limiter, refused) in [(&a, 3), (&b, 2)] {
         assert!(matches!(spawn(limiter.consume(1)).poll(), Poll::Ready(Err(ConsumeError::NoRuntime))));
-        assert_eq!(limiter.snapshot().waiting_tasks, 0);
+        assert_eq!((limiter.snapshot().waiting_tasks, limiter.snapshot().refused), (0, refused));
     }
 }
 
