@@ -88,8 +88,9 @@ impl State {
         let Some(front) = fronts.get_mut(number) else { return };
         (front.due, front.joint_due) = (due, joint_due);
         front.stays |= is_unknown && !is_blocked;
-        // It takes the place of the older front at once when that leaves, unless another member makes it wait for longer.
-        let is_in_line = is_blocked && joint_due.is_some_and(|at| due.is_none_or(|due| due >= at));
+        // It takes the place of the older front at once when that leaves, unless another member makes it wait for longer. If the
+        // joint instant is unknown, it is reviewed then.
+        let is_in_line = is_blocked && joint_due.is_none_or(|at| due.is_some_and(|due| due >= at));
         let wants = front.stays || is_in_line || start.is_some_and(|start| start <= synced);
         let alarm = match joint_due {
             Some(joint_due) if wants => Some(joint_due),
