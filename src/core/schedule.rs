@@ -359,6 +359,11 @@ impl Schedule {
         if let Mint::Continuous { amount, period, .. } = self.mint { Some((amount, period)) } else { None }
     }
 
+    /// True if it holds back no claim: the quota is in dry run.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.mint, Mint::Open)
+    }
+
     /// True if the head stops at every position on its way: a limit beyond the next ticket then never cuts anything.
     pub(crate) fn is_gapless(&self) -> bool {
         matches!(self.mint, Mint::Continuous { amount, period, .. } if amount <= period)

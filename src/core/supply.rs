@@ -448,6 +448,7 @@ impl Supply {
 
     /// True if the wait for a ticket depends on its position alone, not on the claims before it.
     pub(crate) fn is_straight(&self) -> bool {
-        !self.is_paused() && matches!(&*self.quotas, [only] if only.is_gapless())
+        let mut holding = self.quotas.iter().filter(|quota| !quota.is_open());
+        !self.is_paused() && holding.next().is_none_or(Schedule::is_gapless) && holding.next().is_none()
     }
 }

@@ -27,7 +27,8 @@ impl Limiter {
     ///
     /// The running time does not grow with the queue, with one exception: behind a stepped quota next to other quotas,
     /// quotas with a burst below the cost of a waiter, and similar cases, the first call after a cancellation in the
-    /// middle of the queue, a refund, or a change of the limiter takes one step per waiter.
+    /// middle of the queue, a refund, or a change of the limiter takes one step per waiter. There each call does, while a cap
+    /// holds back a caller that the quotas would let pass.
     ///
     /// # Examples
     ///

@@ -173,3 +173,14 @@ fn cancellations_do_not_add_steps_to_arrivals_where_the_number_decides() {
     ];
     limiters.iter().for_each(|limiter| assert_eq!(steps_of_arrivals(limiter, true), 0));
 }
+
+#[test]
+fn an_arrival_that_the_cap_alone_holds_back_takes_no_steps() {
+    let quota = Quota::per_second(100).burst(20);
+    let enforced = Limiter::builder().quota(quota).quota(quota).dry_run_quota(0);
+    for builder in [Limiter::builder(), Limiter::builder().quota(quota).dry_run(), enforced] {
+        let limiter = builder.max_in_flight(1).clock(ManualClock::new()).build().expect("valid");
+        let _held = limiter.try_acquire(1).expect("the cap is free");
+        assert_eq!(steps_of_arrivals(&limiter, true), 0);
+    }
+}
