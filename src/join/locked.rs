@@ -164,16 +164,17 @@ impl<'a> LockedQueues<'_, 'a> {
             let entries = cores.iter().zip(&indices).map(entry).collect();
             Arc::new(JointSet::new(entries, cores.windows(2).all(|pair| pair[0].time.is_one_with(&pair[1].time))))
         });
-        let number = set.push(waker, parts.clone().into());
+        let parts: Arc<[Part]> = parts.into();
+        let number = set.push(waker, Arc::clone(&parts));
         if known.is_none() {
-            let fronts = self.iter_mut().filter(|(index, _)| indices.contains(index)).zip(parts);
+            let fronts = self.iter_mut().filter(|(index, _)| indices.contains(index)).zip(&*parts);
             for (place, ((index, Locked { core, state, .. }), part)) in fronts.enumerate() {
                 if place == 0 {
                     if let Some(fronts) = state.joint_mut() {
                         fronts.sets.insert(set.key(), Arc::clone(&set));
                     }
                 }
-                state.add_front(&core.rovers, &set, members[index].class(), part);
+                state.add_front(&core.rovers, &set, members[index].class(), *part);
             }
         }
         Waiting { set, number, indices }

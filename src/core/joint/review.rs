@@ -4,7 +4,7 @@ use super::set::{Called, JointSet, Part, SetQueue};
 use crate::core::Core;
 use crate::core::locked::Locked;
 use crate::core::outcome::Outcome;
-use crate::core::state::{Served, State};
+use crate::core::state::{Sample, Served, State};
 use crate::core::wakes::Wakes;
 use crate::sync::MutexGuard;
 use std::sync::{Arc, Weak};
@@ -65,11 +65,13 @@ pub(super) fn with_members_locked<R>(
     wakes: &mut Wakes,
     act: impl FnOnce(&mut Members<'_>, &mut Wakes) -> R,
 ) -> R {
-    // A reference to each member that exists, and its index.
-    let cores: Vec<(usize, Arc<Core>)> =
-        set.members.iter().enumerate().filter_map(|(index, member)| Some((index, member.core.upgrade()?))).collect();
-    let samples: Vec<_> = cores.iter().map(|(_, core)| core.sample_or_last()).collect();
-    let locked = cores.iter().zip(samples).map(|((index, core), sample)| {
+    // The members that exist, with their indices and samples.
+    let present = set.members.iter().enumerate().filter_map(|(index, member)| {
+        let core = member.core.upgrade()?;
+        Some((index, core.sample_or_last(), core))
+    });
+    let present: Vec<(usize, Option<Sample>, Arc<Core>)> = present.collect();
+    let locked = present.iter().map(|(index, sample, core)| {
         let state = core.state.lock();
         let sample = sample.unwrap_or_else(|| state.last_sample());
         (*index, Locked::new(core, sample, state))
@@ -189,8 +191,8 @@ impl Members<'_> {
         urgent.find(|urgent| sets.iter().all(|set| !Arc::ptr_eq(set, urgent))).cloned()
     }
 
-    pub(super) fn parts(&self) -> Vec<Part> {
-        self.queue.front_parts().map(<[Part]>::to_vec).unwrap_or_default()
+    pub(super) fn parts(&self) -> Arc<[Part]> {
+        self.queue.front_parts().cloned().unwrap_or_default()
     }
 
     /// The member that does not exist any more, or is closed, or gets no tokens for the front.
@@ -248,12 +250,10 @@ impl Members<'_> {
     /// For each member the instant up to which it is served for the next review; `None` if none is due by now.
     fn next_review(&self) -> Option<Vec<u64>> {
         let parts = self.queue.front_parts()?;
-        let fronts = |(index, it): &'_ (usize, Locked<'_>)| {
-            let fronts = it.state.joint()?;
-            let number = parts[*index].number;
-            Some((fronts.is_urgent(number), fronts.get(number)?.joint_due))
-        };
-        let is_urgent = self.members.iter().filter_map(fronts).any(|(is_urgent, _)| is_urgent);
+        let is_urgent = self
+            .members
+            .iter()
+            .any(|(index, it)| it.state.joint().is_some_and(|fronts| fronts.is_urgent(parts[*index].number)));
         if !self.set.one_clock {
             return is_urgent.then(|| self.members.iter().map(|(_, it)| it.sample.now).collect());
         }
@@ -266,8 +266,8 @@ impl Members<'_> {
             member(index).common(first.state.joint()?.get(parts[*index].number)?.joint_due?).max(synced)
         };
         let is_due = |(index, it): &(usize, Locked<'_>)| member(index).local(at) <= it.sample.now;
-        let instants = self.members.iter().map(|(index, _)| member(index).local(at)).collect();
-        self.members.iter().all(is_due).then_some(instants)
+        let instants = || self.members.iter().map(|(index, _)| member(index).local(at)).collect();
+        self.members.iter().all(is_due).then(instants)
     }
 
     /// Serves all members up to an instant. Returns what has to happen before that.

@@ -6,7 +6,7 @@ use crate::core::outcome::Outcome;
 use crate::observe::GrantWord;
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 /// What names a set: the addresses of its members, in ascending order, and their classes.
@@ -61,7 +61,7 @@ pub(crate) struct SetQueue {
 struct Claim {
     waker: Waker,
     /// In the order of the members.
-    parts: Box<[Part]>,
+    parts: Arc<[Part]>,
 }
 
 /// What a joint claim wants from one member.
@@ -98,7 +98,7 @@ impl JointSet {
     }
 
     /// A claim joins the end of the queue. Returns its number. The members are locked.
-    pub(crate) fn push(&self, waker: Waker, parts: Box<[Part]>) -> u64 {
+    pub(crate) fn push(&self, waker: Waker, parts: Arc<[Part]>) -> u64 {
         let mut queue = self.lock();
         queue.next += 1;
         let number = queue.next;
@@ -137,19 +137,19 @@ impl SetQueue {
     }
 
     /// What the front claim wants from each member.
-    pub(super) fn front_parts(&self) -> Option<&[Part]> {
-        self.waiting.first_key_value().map(|(_, claim)| &*claim.parts)
+    pub(super) fn front_parts(&self) -> Option<&Arc<[Part]>> {
+        self.waiting.first_key_value().map(|(_, claim)| &claim.parts)
     }
 
     /// Removes the front claim, and stores the outcome for its future. The caller wakes it.
-    pub(super) fn call_front(&mut self, called: Called) -> Option<(Waker, Box<[Part]>)> {
+    pub(super) fn call_front(&mut self, called: Called) -> Option<(Waker, Arc<[Part]>)> {
         let (number, claim) = self.waiting.pop_first()?;
         self.called.insert(number, called);
         Some((claim.waker, claim.parts))
     }
 
     /// Removes a claim that waits.
-    pub(super) fn remove(&mut self, number: u64) -> Option<(Waker, Box<[Part]>)> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<(Waker, Arc<[Part]>)> {
         self.waiting.remove(&number).map(|claim| (claim.waker, claim.parts))
     }
 

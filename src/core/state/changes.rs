@@ -31,8 +31,7 @@ impl State {
         if self.closed
             || self.queue.has_joint()
             || self.front_has_proxy()
-            || self.classes().is_some()
-            || self.role.has(Role::DRY_RUN)
+            || self.role.has(Role::CLASSES | Role::DRY_RUN)
             || self.last_due <= now.max(self.supply.synced())
         {
             return None;
