@@ -104,6 +104,11 @@ impl Rates {
         &self.rates[0]
     }
 
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&Rate> {
+        self.rates.get(index)
+    }
+
     /// The rate of the only quota; `None` if there are several.
     #[inline]
     pub(super) fn only(&self) -> Option<&Rate> {
@@ -271,7 +276,7 @@ impl Rates {
         if self.window.is_none() || levels.is_paused() {
             return None;
         }
-        let second = match self.rates.get(1) {
+        let second = match self.get(1) {
             Some(second) => second.packed(levels.level(1))?.get(),
             None => 0,
         };
@@ -284,7 +289,7 @@ impl Rates {
         let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };
         let read = |rate: &Rate, word| rate.clip(rate.of_packed(word, at) as i128);
         levels.units[0] = read(self.first(), packed.first);
-        if let (Some(rate), Some(word)) = (self.rates.get(1), NonZeroU64::new(packed.second)) {
+        if let (Some(rate), Some(word)) = (self.get(1), NonZeroU64::new(packed.second)) {
             levels.units[1] = read(rate, word);
         }
         levels

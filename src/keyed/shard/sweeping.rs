@@ -6,8 +6,9 @@
 use super::{Change, DeferredDrops, Levels, NEXT_LOOK, Own, OwnState, Rates, SMALL, Shard, ShardContext, Slot};
 use super::{live, readable_until};
 use crate::core::Core;
-use crate::keyed::rate::Level;
+use crate::keyed::rate::{Level, Rate};
 use crate::keyed::rates::Packed;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl<K> Shard<K> {
@@ -125,29 +126,42 @@ struct PackedSweep<'a> {
     /// The last instant at which packed levels can be read. Levels that were read then can be advanced.
     readable: u64,
     synced: u64,
-    /// What the first quota has minted by then.
-    minted: u64,
-    /// The highest level of keys with one quota that stay.
-    fullest: i64,
+    /// What each quota has minted by then.
+    minted: [u64; 2],
+    /// The highest level of each quota among the keys that stay as they are.
+    fullest: [i64; 2],
     /// The earliest instant at which another key that stays is full.
     next: u64,
 }
 
 impl<'a> PackedSweep<'a> {
     fn new(rates: &'a Rates, readable_until: u64, synced: u64) -> Self {
-        let (readable, minted) = (synced.min(readable_until), rates.first().minted(synced));
-        Self { rates, readable, synced, minted, fullest: i64::MIN, next: u64::MAX }
+        let minted = [0, 1].map(|index| rates.get(index).map_or(0, |rate| rate.minted(synced)));
+        let readable = synced.min(readable_until);
+        Self { rates, readable, synced, minted, fullest: [i64::MIN; 2], next: u64::MAX }
     }
 
     #[inline]
     fn visit(&mut self, packed: Packed) -> Change {
-        if packed.second != 0 || self.readable < self.synced {
+        if self.readable < self.synced {
             return self.rewrite(packed);
         }
-        // The common case, without a division for each key.
-        let Some(units) = self.rates.first().unless_full(packed.first, self.minted) else { return Change::Forgotten };
-        self.fullest = self.fullest.max(units);
-        Change::Kept
+        // The common cases, without a division for each key.
+        let first = self.rates.first().unless_full(packed.first, self.minted[0]);
+        let Some((word, rate)) = NonZeroU64::new(packed.second).zip(self.rates.get(1)) else {
+            let Some(units) = first else { return Change::Forgotten };
+            self.fullest[0] = self.fullest[0].max(units);
+            return Change::Kept;
+        };
+        match (first, rate.unless_full(word, self.minted[1])) {
+            (Some(first), Some(second)) => {
+                self.fullest = [self.fullest[0].max(first), self.fullest[1].max(second)];
+                Change::Kept
+            }
+            (None, None) => Change::Forgotten,
+            // A level that stays full while the other is not full would leave its window.
+            _ => self.rewrite(packed),
+        }
     }
 
     fn rewrite(&mut self, packed: Packed) -> Change {
@@ -156,16 +170,18 @@ impl<'a> PackedSweep<'a> {
             return Change::Forgotten;
         }
         self.next = self.next.min(self.rates.full_at(&levels));
-        // A level that stays full while another one is not full would leave its window.
         self.rates.pack(&levels).map_or(Change::Kept, |packed| Change::Becomes(Slot::Packed(packed)))
     }
 
-    /// The earliest instant at which a key that stays is full.
+    /// An instant before which no key that stays is full: such a key has no level that reaches its burst before the highest
+    /// one of its quota does.
     fn next(&self) -> u64 {
-        if self.fullest == i64::MIN {
-            return self.next;
-        }
-        let (rate, level) = (self.rates.first(), Level { units: self.fullest.into(), at: self.synced });
-        self.next.min(rate.reached(level, rate.burst()).unwrap_or(u64::MAX)).max(self.synced.saturating_add(1))
+        let reached = |(rate, units): (&Rate, i64)| {
+            let level = Level { units: units.into(), at: self.synced };
+            rate.reached(level, rate.burst()).unwrap_or(u64::MAX)
+        };
+        let kept = self.rates.iter().zip(self.fullest).filter(|(_, units)| *units > i64::MIN);
+        let next = kept.map(reached).max().map_or(self.next, |at| at.min(self.next));
+        next.max(self.synced.saturating_add(1))
     }
 }
