@@ -321,6 +321,22 @@ fn levels_of_several_quotas_by_key_are_exact_after_any_idle_time() {
     histories(true);
 }
 
+/// Each sweep finds another key full, and comes before the window of the first quota ends.
+#[test]
+fn a_full_bucket_beside_one_in_debt_stays_readable() {
+    let clock = ManualClock::new();
+    let fast = Quota::new(1_000_000_000, Duration::from_nanos(1)).burst(1_000);
+    let builder = KeyedLimiter::builder().quota(fast).quota(Quota::per_second(1).burst(1_000)).shards(1);
+    let keyed = builder.clock(clock.clone()).build().unwrap();
+    drop(keyed.try_acquire(&1, 900).unwrap());
+    for second in 1..20 {
+        drop(keyed.try_acquire(&2, 1).unwrap());
+        clock.advance(Duration::from_secs(1));
+        keyed.tick();
+        assert_eq!((keyed.snapshot().keys, keyed.available(&1)), (1, 100 + second));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
     let one = Quota::per_second(1).burst(1);
