@@ -27,6 +27,7 @@ mod changes;
 mod view;
 
 use crate::core::forecast::{Claim, Forecast, Line};
+use crate::core::schedule::Schedule;
 use crate::core::supply::Supply;
 use crate::error::Bound;
 use crate::observe::{GrantWord, Reason, Verdict};
@@ -129,8 +130,16 @@ impl DryRun {
         self.is_dry.get(quota).is_some_and(|is_dry| *is_dry)
     }
 
-    pub(crate) fn set_dry(&mut self, quota: usize, is_dry: bool) {
-        self.is_dry[quota] = is_dry;
+    /// A quota that was enforced is in dry run from now on, with this schedule.
+    pub(crate) fn begin(&mut self, quota: usize, schedule: Schedule) {
+        self.is_dry[quota] = true;
+        let front = self.front_ticket();
+        self.supply.continue_quota(quota, schedule, front);
+    }
+
+    /// A quota is enforced from now on.
+    pub(crate) fn end(&mut self, quota: usize) {
+        self.is_dry[quota] = false;
     }
 
     /// Whether any quota is in dry run.
@@ -277,9 +286,9 @@ impl DryRun {
         Some(self.held.remove(&number)?.word.unwrap_or(GrantWord::NOTHING))
     }
 
-    /// A quota is enforced from `epoch` on. Claims in the limiter's own queue that the simulation refused will take tokens of
-    /// it, for which refunds count. Returns how many tokens.
-    pub(crate) fn take_over_refused(&mut self, epoch: u64) -> u64 {
+    /// The tokens of the claims in the limiter's own queue that the simulation has refused. Refunds of them count for a quota
+    /// that is enforced from `epoch` on, which they will take tokens of.
+    pub(crate) fn refused_tokens(&mut self, epoch: u64) -> u64 {
         let words = self.held.values_mut().filter_map(|held| Some((held.cost, held.word.as_mut()?)));
         let refused = words.filter(|(_, word)| word.is_refused());
         refused.map(|(cost, word)| (cost, *word = word.refused_in(epoch)).0).sum()

@@ -4,7 +4,7 @@ use super::{Arrival, Role, State};
 use crate::core::classes::{ClassId, ROOT};
 use crate::core::dry_run::{Ask, DryRun};
 use crate::core::outcome::Outcome;
-use crate::core::rovers::Rovers;
+use crate::core::rovers::{Rovers, ahead};
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::observe::GrantWord;
 use crate::quota::Quota;
@@ -204,8 +204,14 @@ impl State {
             let dry_run = DryRun::new(&self.supply, self.base(rovers), self.claims_and_debts());
             self.rare().dry_run = Some(Box::new(dry_run));
         }
-        if let Some(dry_run) = self.dry_run_mut() {
-            dry_run.set_dry(index, true);
+        let epoch = self.dry_run_epoch();
+        let mut schedule = self.supply.quotas()[index].clone();
+        let level = ahead(schedule.head, rovers.tail()) as u64;
+        if let Some((dry_run, now)) = self.dry_run_now() {
+            // Calls that another quota in dry run would have refused have taken tokens of this one all the same.
+            dry_run.serve(now);
+            schedule.head = dry_run.tail().wrapping_add(level).wrapping_add(dry_run.refused_tokens(epoch));
+            dry_run.begin(index, schedule);
         }
         self.supply.open_quota(index);
         None
@@ -216,15 +222,15 @@ impl State {
         let epoch = self.dry_run_epoch() + 1;
         let (dry_run, now) = self.dry_run_now()?;
         dry_run.serve(now);
-        dry_run.set_dry(index, false);
+        dry_run.end(index);
         let mut schedule = dry_run.supply.quotas()[index].clone();
         let level = dry_run.level(index) as u64;
-        schedule.head = rovers.tail().wrapping_add(level).wrapping_sub(dry_run.take_over_refused(epoch));
+        schedule.head = rovers.tail().wrapping_add(level).wrapping_sub(dry_run.refused_tokens(epoch));
         let is_needed = dry_run.is_needed();
         let enforced_in = &mut self.rare().enforced_in;
         enforced_in.resize(enforced_in.len().max(index + 1), 0);
         enforced_in[index] = epoch;
-        self.supply.enforce_quota(index, schedule, self.front_ticket(rovers));
+        self.supply.continue_quota(index, schedule, self.front_ticket(rovers));
         // The stride may have grown without a limit while no quota was enforced.
         self.stride.shorten(self.supply.least_burst() / 64);
         if is_needed {

@@ -41,8 +41,8 @@ impl Supply {
         *quota = Schedule::open(quota.quota, self.claimed);
     }
 
-    /// Enforces a quota that was in dry run from now on, with its level.
-    pub(crate) fn enforce_quota(&mut self, index: usize, schedule: Schedule, front: Option<u64>) {
+    /// Continues a quota that comes from a dry run, or goes there, with its level.
+    pub(crate) fn continue_quota(&mut self, index: usize, schedule: Schedule, front: Option<u64>) {
         self.note_change();
         self.quotas[index] = schedule;
         self.cut(front);

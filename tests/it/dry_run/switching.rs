@@ -216,3 +216,24 @@ fn a_waiter_that_would_have_been_refused_counts_once_in_the_quota_that_is_enforc
         assert_eq!(levels, [[6, 10].as_slice(), &[6, 10, 1]][levels.len() - 2]);
     }
 }
+
+/// Another quota in dry run would have refused the calls. They passed, and this one was enforced.
+#[test]
+fn a_quota_that_goes_into_dry_run_has_the_level_of_what_passed_it() {
+    for quota in [Quota::per_second(1).burst(20), Quota::per_second(20).sliding()] {
+        let builder = Limiter::builder().quota(quota).quota(Quota::per_day(1)).dry_run_quota(1).max_in_flight(12);
+        let limiter = builder.clock(ManualClock::new()).build().unwrap();
+        let _passed = limiter.try_acquire(12).unwrap();
+        let level = || limiter.snapshot().quotas[0].level;
+        let waiting = pending(limiter.consume(5));
+        let refused = pending(limiter.consume(2).within(SECOND));
+        for _ in 0..2 {
+            limiter.set_dry_run(0, true).unwrap();
+            assert_eq!(limiter.deficiency(), 4, "one token of a day, and a claim of five waits for it");
+            limiter.set_dry_run(0, false).unwrap();
+            assert_eq!(level(), 8);
+        }
+        drop((waiting, refused));
+        assert_eq!(level(), 8);
+    }
+}
