@@ -16,7 +16,6 @@ pub mod files;
 pub mod grpc;
 pub mod health;
 pub mod http;
-mod json;
 pub mod key;
 pub mod meter;
 pub mod metrics;

@@ -5,8 +5,8 @@
 //! As JSON, a request with an unknown field is refused, its fields may be written as `hitsAddend` or `hits_addend`, and
 //! values of an answer that are 0 or empty are left out.
 
-use crate::json;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// `envoy.service.ratelimit.v3.RateLimitRequest`
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
@@ -20,7 +20,7 @@ pub struct RateLimitRequest {
     pub descriptors: Vec<Descriptor>,
     /// How many tokens each descriptor takes; 0 means 1.
     #[prost(uint32, tag = "3")]
-    #[serde(alias = "hits_addend", deserialize_with = "json::number")]
+    #[serde(alias = "hits_addend", deserialize_with = "number")]
     pub hits_addend: u32,
 }
 
@@ -36,7 +36,7 @@ pub struct Descriptor {
     pub limit: Option<LimitOverride>,
     /// How many tokens this descriptor takes, in place of the request's number. It may be 0.
     #[prost(message, optional, tag = "3")]
-    #[serde(alias = "hits_addend", deserialize_with = "json::value")]
+    #[serde(alias = "hits_addend", deserialize_with = "value")]
     pub hits_addend: Option<UInt64Value>,
 }
 
@@ -58,11 +58,11 @@ pub struct Entry {
 pub struct LimitOverride {
     /// The requests per unit.
     #[prost(uint32, tag = "1")]
-    #[serde(alias = "requests_per_unit", deserialize_with = "json::number")]
+    #[serde(alias = "requests_per_unit", deserialize_with = "number")]
     pub requests_per_unit: u32,
     /// The unit.
     #[prost(enumeration = "Unit", tag = "2")]
-    #[serde(deserialize_with = "json::unit")]
+    #[serde(deserialize_with = "unit")]
     pub unit: i32,
 }
 
@@ -80,7 +80,7 @@ pub struct UInt64Value {
 pub struct RateLimitResponse {
     /// Whether the request passes.
     #[prost(enumeration = "Code", tag = "1")]
-    #[serde(serialize_with = "json::code")]
+    #[serde(serialize_with = "code")]
     pub overall_code: i32,
     /// One for each descriptor, in their order.
     #[prost(message, repeated, tag = "2")]
@@ -98,7 +98,7 @@ pub struct RateLimitResponse {
 pub struct DescriptorStatus {
     /// Whether the descriptor is within its limit.
     #[prost(enumeration = "Code", tag = "1")]
-    #[serde(serialize_with = "json::code")]
+    #[serde(serialize_with = "code")]
     pub code: i32,
     /// The limit that counted, if there is one.
     #[prost(message, optional, tag = "2")]
@@ -106,11 +106,11 @@ pub struct DescriptorStatus {
     pub current_limit: Option<CurrentLimit>,
     /// How many tokens are left.
     #[prost(uint32, tag = "3")]
-    #[serde(skip_serializing_if = "json::is_zero")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub limit_remaining: u32,
     /// The time until the limit is full again.
     #[prost(message, optional, tag = "4")]
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "json::span")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "span")]
     pub duration_until_reset: Option<Span>,
 }
 
@@ -120,11 +120,11 @@ pub struct DescriptorStatus {
 pub struct CurrentLimit {
     /// The requests per unit.
     #[prost(uint32, tag = "1")]
-    #[serde(skip_serializing_if = "json::is_zero")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub requests_per_unit: u32,
     /// The unit.
     #[prost(enumeration = "Unit", tag = "2")]
-    #[serde(serialize_with = "json::unit_name")]
+    #[serde(serialize_with = "unit_name")]
     pub unit: i32,
     /// The name of the limit, if it has one.
     #[prost(string, tag = "3")]
@@ -219,4 +219,58 @@ impl Unit {
             Self::Year => ("year", 365 * 86_400),
         }
     }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberOrText<N> {
+    Number(N),
+    Text(String),
+}
+
+/// Numbers of 64 bits are texts in this mapping, and either form is read for all.
+fn long<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match NumberOrText::deserialize(deserializer)? {
+        NumberOrText::Number(number) => Ok(number),
+        NumberOrText::Text(text) => text.parse().map_err(D::Error::custom),
+    }
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    long(deserializer).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UInt64Value>, D::Error> {
+    long(deserializer).map(|value| Some(UInt64Value { value }))
+}
+
+/// A unit is a number, or a name in small or capital letters.
+fn unit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    Ok(match NumberOrText::deserialize(deserializer)? {
+        NumberOrText::Number(number) => number,
+        NumberOrText::Text(name) => Unit::named(&name).map_or(0, |unit| unit as i32),
+    })
+}
+
+fn unit_name<S: Serializer>(unit: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&Unit::try_from(*unit).unwrap_or(Unit::Unknown).name().to_uppercase())
+}
+
+fn code<S: Serializer>(code: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match Code::try_from(*code) {
+        Ok(Code::Ok) => "OK",
+        Ok(Code::OverLimit) => "OVER_LIMIT",
+        Ok(Code::Unknown) | Err(_) => "UNKNOWN",
+    })
+}
+
+fn span<S: Serializer>(span: &Option<Span>, serializer: S) -> Result<S::Ok, S::Error> {
+    match span.unwrap_or_default() {
+        Span { seconds, nanos: 0 } => serializer.collect_str(&format_args!("{seconds}s")),
+        Span { seconds, nanos } => serializer.collect_str(&format_args!("{seconds}.{nanos:09}s")),
+    }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

@@ -109,7 +109,11 @@ impl Rule {
         self.bucket.get_or_init(Arc::default).get_or_init(|| {
             let maker = self.maker(maker);
             let bucket = match &maker.store {
-                Some(store) => store.limiter(self, maker.most_values).map(Bucket::Shared),
+                Some(store) => {
+                    let levels = self.levels.iter().flat_map(|level| [&*level.key, &*level.value]);
+                    let path = [&*self.domain].into_iter().chain(levels);
+                    store.limiter(path, &self.terms, maker.most_values).map(Bucket::Shared)
+                }
                 None => Bucket::new(&self.terms, &maker, None),
             };
             // The file was checked by making the limiter of each rule.

@@ -1,7 +1,6 @@
 //! The store that several instances share: Redis or PostgreSQL.
 
 use crate::key::{Key, hash};
-use crate::rule::Rule;
 use crate::terms::{Outage, Terms};
 use std::borrow::Borrow;
 use std::fmt::Write;
@@ -100,13 +99,17 @@ impl SharedStore {
         }
     }
 
-    /// Makes the limiter of a rule. The limit is a part of its name, so that a changed limit begins anew.
-    pub(crate) fn limiter(&self, rule: &Rule, most_values: u64) -> Result<DistributedKeyedLimiter<Key>, ConfigError> {
-        let terms = &rule.terms;
+    /// Makes the limiter of the rule with this path and these terms. The limit is a part of its name, so that a changed limit
+    /// begins anew.
+    pub(crate) fn limiter<'r>(
+        &self,
+        path: impl Iterator<Item = &'r str>,
+        terms: &Terms,
+        most_values: u64,
+    ) -> Result<DistributedKeyedLimiter<Key>, ConfigError> {
         let limit = &terms.limits[0];
         let mut prefix = String::new();
-        let levels = rule.levels.iter().flat_map(|level| [&*level.key, &*level.value]);
-        for part in [&*rule.domain].into_iter().chain(levels) {
+        for part in path {
             encode(&mut prefix, part.as_bytes());
             prefix.push('|');
         }

@@ -1,44 +1,16 @@
 //! What removed classes leave for other classes of the same paths: otherwise a caller that makes and drops a class again and
 //! again would gain an installment, a burst of its ceiling, and a service by floor each time.
 
-use super::ceiling::Ceiling;
-use super::floor::{FloorTime, units};
+use super::floor::units;
 use super::name::ClassName;
 use super::node::RareNode;
 use super::offer::{ClassId, ROOT};
-use super::table::Classes;
-use super::tags::Tag;
-use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
+use super::table::{AllRetained, Classes, Retained};
+use std::hash::BuildHasher;
 use std::ops::Bound::{Excluded, Unbounded};
 
 /// The most removed classes of which a limiter keeps what they owe, each by itself.
 pub(super) const MOST_RETAINED: usize = 16_384;
-
-/// What removed classes leave.
-#[derive(Debug, Default)]
-pub(super) struct AllRetained {
-    hasher: RandomState,
-    /// By the hash of the path.
-    known: BTreeMap<u64, Retained>,
-    /// The last one that was looked at, to find those that are worth nothing any more.
-    swept: Option<u64>,
-    /// When the ceilings of more classes are full: each slot belongs to several paths, and has the latest instant of them. So
-    /// none has tokens that it used, and some are empty because another path used its own. A debt is forgotten. Empty until
-    /// the first class is forgotten.
-    full: Vec<u64>,
-}
-
-/// What one of them leaves.
-#[derive(Debug)]
-struct Retained {
-    /// The class around it: its number, and its number among all that were made.
-    around: (ClassId, u64),
-    tag: Tag,
-    /// The instant of the next installment of its floor.
-    next: FloorTime,
-    ceiling: Option<Box<Ceiling>>,
-}
 
 impl AllRetained {
     const SLOTS: usize = 1 << 16;
