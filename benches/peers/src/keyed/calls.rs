@@ -38,6 +38,14 @@ fn governor() -> Governor {
     governor::RateLimiter::dashmap_with_hasher(quota, RandomState::new())
 }
 
+fn claim(limiter: &KeyedLimiter<u64, RandomState>, key: u64) {
+    drop(limiter.try_acquire(&key, 1).expect("granted"));
+}
+
+fn claim_theirs(limiter: &Governor, key: u64) {
+    limiter.check_key(&key).expect("granted");
+}
+
 /// The heap bytes of a key of `u64`, tables included, while all keys owe tokens.
 pub fn memory() {
     fn bytes<L>(keys: u64, name: &str, make: impl FnOnce() -> L, claim: impl Fn(&L, u64)) {
@@ -50,11 +58,9 @@ pub fn memory() {
         print(&format!("memory of {keys} keys"), name, "bytes", heap.bytes_current as f64 / keys as f64);
     }
     for keys in [1_000, 100_000, 1_000_000, 2_000_000] {
-        let claim =
-            |limiter: &KeyedLimiter<u64, RandomState>, key| drop(limiter.try_acquire(&key, 1).expect("granted"));
         bytes(keys, "tollgate", || tollgate().build().expect("valid"), claim);
         bytes(keys, "tollgate, two quotas", || with_two_quotas().build().expect("valid"), claim);
-        bytes(keys, "governor + dashmap", governor, |limiter, key| limiter.check_key(&key).expect("granted"));
+        bytes(keys, "governor + dashmap", governor, claim_theirs);
     }
 }
 
@@ -91,7 +97,21 @@ fn contender(name: &'static str, keys: &Arc<Vec<u64>>, work: &Work) -> Contender
     })
 }
 
+/// Fills an empty limiter with new keys.
+fn filling<L: 'static>(name: &'static str, make: impl Fn() -> L + Sync + 'static, claim: fn(&L, u64)) -> Contender {
+    Contender::new(name, move |calls| {
+        let limiter = make();
+        (0..calls).for_each(|key| claim(&limiter, key));
+    })
+}
+
 pub fn report(extent: Extent) {
+    let fillings = [
+        filling("tollgate", || tollgate().build().expect("valid"), claim),
+        filling("tollgate, two quotas", || with_two_quotas().build().expect("valid"), claim),
+        filling("governor + dashmap", governor, claim_theirs),
+    ];
+    measure("new key", &fillings, 1, Extent { operations: 300_000, ..extent });
     let contenders = [
         ("tollgate", ours(tollgate())),
         ("tollgate, two quotas", ours(with_two_quotas())),
