@@ -125,9 +125,8 @@ impl Schedule {
         }
         let space = ahead(limit, self.head).max(0) as u64;
         self.head = self.head.wrapping_add(n.min(space));
-        match &mut self.mint {
-            Mint::External(source) if n > space => source.call_task(),
-            _ => {}
+        if let Mint::External(source) = &mut self.mint {
+            source.spare(n.saturating_sub(space));
         }
     }
 

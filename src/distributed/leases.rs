@@ -184,9 +184,10 @@ impl Leases {
         }
     }
 
-    /// Takes tokens that are there. They come before promised ones, unless they continue the last piece of these.
-    pub(crate) fn push_here(&mut self, lease: Lease) {
-        if lease.goes_on {
+    /// Takes tokens that are there. They come before promised ones, unless they continue the last piece of these, or are fewer
+    /// than the front claim needs, which waits for promised ones: it has no use for them.
+    pub(crate) fn push_here(&mut self, lease: Lease, need: u64) {
+        if lease.goes_on || lease.tokens < need {
             return self.push(lease);
         }
         if lease.tokens > 0 {

@@ -261,19 +261,23 @@ impl State {
         // All tokens count from now, when the answer has come, and not earlier: by the store's clock it was given earlier, so
         // nothing is granted too early. If the limiter's clock has stepped back, its time stands still meanwhile.
         let terms = planner.terms;
-        let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
+        let head = self.supply.quotas()[quota].head;
+        let kept = ahead(head, self.supply.claimed()).max(0) as u64;
+        let covered = self.in_service(rovers).filter(|(_, end)| self.supply.passes_external(quota, *end).is_some());
+        let need = covered.map_or(0, |(_, end)| ahead(end, head).max(0) as u64);
         let space = planner.allowance.saturating_sub(ask.banked.max(kept));
         let leases = self.leases();
         let is_new = answer.before != ask.number;
         // The new tokens form one piece with the tokens promised before, if no other node was promised tokens in
-        // between. If some tokens are available at once, no other node's tokens come before the rest.
-        // (Tokens promised at another rate, before a change of the quota, count differently in the store.)
+        // between. (Tokens promised at another rate, before a change of the quota, count differently in the store.) If some
+        // tokens are available at once, no other node's tokens come before the rest.
         let goes_on = is_new && answer.queued_before <= leases.promised() && leases.are_minted_by(&terms);
         let pace = Pace::of(&terms, answer.phase);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let since = at.saturating_sub(answer.age * 1_000);
         let promised_lease = Lease::new(since, pace, answer.queued_before, answer.promised);
-        let promised_lease = Lease { last: answer.last, goes_on, ..promised_lease };
+        let promised_lease =
+            Lease { last: answer.last, goes_on: goes_on || is_new && answer.now > 0, ..promised_lease };
         let ends = if answer.promised > 0 { promised_lease.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
         let until = ends.max(now).saturating_add(terms.filling_time());
         planner.grants.note(ask.number, answer.now + answer.promised, until, now);
@@ -285,7 +289,7 @@ impl State {
             let granted = answer.now.min(space);
             (granted, promised_lease.without_stale(at, space - granted))
         };
-        leases.push_here(Lease { goes_on, ..Lease::new(at, Pace::AT_ONCE, 0, granted) });
+        leases.push_here(Lease { goes_on, ..Lease::new(at, Pace::AT_ONCE, 0, granted) }, need);
         leases.push(promised_lease);
         if planner.classes.is_some() {
             self.note_class_answer(rovers, &mut planner, ask, answer, now);

@@ -5,6 +5,7 @@ use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::{RequestTask, Source};
 use crate::distributed::RefillPlanner;
+use crate::distributed::planner::MARGIN;
 use std::any::Any;
 use std::task::Waker;
 
@@ -30,13 +31,13 @@ impl Source for Leases {
     /// Mints the tokens that came by `now` and returns their number. The limit is `space`. If the front claim was promised
     /// all it `lacks` in one piece, the limit is at least `lacks`. (Tokens that the claim saves up in several pieces would
     /// come on top of the tokens that other nodes save up between them.) Tokens that came before `now` and find no space
-    /// are lost. Tokens that come in this very nanosecond wait until the next one, for the next waiter in the queue, unless
-    /// the front claim has no use for them.
+    /// return, or are lost if they came long ago: the store may have filled up since. Tokens that come in this very
+    /// nanosecond wait until the next one, for the next waiter in the queue, unless the front claim has no use for them.
     fn mint(&mut self, now: u64, space: u64, lacks: u64) -> u64 {
         if now >= self.period.ends {
             self.period.since = u64::MAX;
         }
-        let (mut minted, mut is_lost) = (0, false);
+        let (mut minted, mut is_called) = (0, false);
         loop {
             let (end, tokens) = self.piece(0);
             let Some(first) = self.list.front() else { break };
@@ -45,17 +46,21 @@ impl Source for Leases {
             let most = if is_whole { space.max(lacks) } else { space };
             let gone_by = if is_whole { now.checked_sub(1) } else { Some(now) };
             let fits = self.due_by(0..end, now).min(most.saturating_sub(minted));
-            let before = gone_by.map_or(0, |then| self.due_by(0..end, then));
-            let lost = before.saturating_sub(fits);
+            let gone = |by: Option<u64>| by.map_or(0, |then| self.due_by(0..end, then)).max(fits);
+            let (taken, lost) = (gone(gone_by), gone(now.checked_sub(MARGIN)));
             minted += fits;
-            is_lost |= lost > 0 && !is_own;
-            self.take(end, now, fits + lost);
-            if fits + lost < tokens {
+            if !is_own {
+                self.spare += taken - lost;
+                is_called |= taken > fits;
+            }
+            self.take(end, now, taken);
+            // What comes in later pieces is for the claims behind the front.
+            if taken < tokens || lacks > 0 && minted >= lacks {
                 break;
             }
         }
-        // A waiter may have counted on them. They do not return: the store may have filled up since they came.
-        if is_lost {
+        // A waiter may have counted on them.
+        if is_called {
             self.call_task();
         }
         minted

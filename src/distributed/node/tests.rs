@@ -227,6 +227,18 @@ fn what_is_there_is_served_before_what_is_promised() {
     assert_eq!((node.head(), node.state.leases().promised()), (5, 0));
 }
 
+/// They were put before what the front waits for, lost, and asked for again until that came.
+#[test]
+fn what_is_there_for_a_claim_behind_the_front_stays_until_the_front_has_its_promised_tokens() {
+    let mut node = Node::new(Outage::Wait).waiting(&[3, 2]);
+    let answer = |before, promised| LeaseGrant { before, promised, queued_before: 9 * before, ..LeaseGrant::default() };
+    node.receive(0, 1, 0, &answer(0, 2));
+    node.receive(0, 2, 0, &answer(1, 3));
+    node.receive(10, 3, 0, &LeaseGrant { now: 2, ..answer(2, 0) });
+    // Only the second piece completes the front claim.
+    assert_eq!((node.pieces(), node.serve(10)), (vec![2, 3, 2], (2, 0)));
+}
+
 /// After other claims left, the front claim lacks more than the one piece that is promised, and other nodes can use it.
 #[test]
 fn what_the_front_cannot_use_returns_with_the_request_for_all_of_its_tokens() {
@@ -274,14 +286,14 @@ fn a_node_that_loses_the_store_allows_itself_its_share_once() {
     assert!(node.state.planner_mut().unwrap().is_out);
 }
 
-/// 4 are here and 1 comes at 50; these can be kept until 100, or longer. Then 2 come at 150. Those that find no space are lost.
+/// 4 are here and 1 comes at 50; these can be kept until 100, or longer. Then 2 come at 150. Those that find no space return.
 #[test]
 fn a_claim_whose_tokens_could_not_be_kept_until_the_last_came_is_not_granted() {
     let served = |until| {
         let node = Node::new(Outage::Wait).keeping(4, 5, until).promised(&[(50, 1, false), (150, 2, false)]);
         node.waiting(&[7]).serve(200)
     };
-    assert_eq!((served(100), served(151)), ((1, 4), (0, 0)));
+    assert_eq!((served(100), served(151)), ((1, 7), (0, 0)));
 }
 
 #[test]
@@ -308,11 +320,23 @@ fn what_the_front_saved_returns_at_once_when_it_leaves_also_if_others_wait() {
     }
 }
 
+/// They were lost, also of claims that were given up in the millisecond in which they were granted.
 #[test]
-fn refunded_tokens_beyond_the_limit_are_lost() {
+fn refunded_tokens_beyond_the_allowance_return_to_the_store() {
     let mut node = Node::new(Outage::Wait).keeping(0, 3, u64::MAX);
     node.state.supply.refund(5, None);
-    assert_eq!((node.head(), node.state.leases().take_spares()), (3, 0));
+    assert_eq!((node.head(), node.state.leases().take_spares()), (3, 2));
+}
+
+/// They were lost if the clock had gone on by a nanosecond.
+#[test]
+fn tokens_that_came_a_moment_ago_for_claims_that_have_left_return_to_the_store() {
+    let returned = |now| {
+        let mut node = Node::new(Outage::Wait);
+        node.receive(0, 1, 0, &LeaseGrant { now: 4, ..LeaseGrant::default() });
+        node.serve(now)
+    };
+    assert_eq!([1, 4_999_999, 5_000_000].map(returned), [(0, 4), (0, 4), (0, 0)]);
 }
 
 #[test]
