@@ -205,14 +205,14 @@ impl SharedBucket {
         let others = self.held - before.allowance;
         let reach = exact(ask.rtt).saturating_mul(5) / 2;
         let reach = reach.clamp(HORIZON, LONGEST_HORIZON);
+        let recent = 2 * reach;
+        // Nothing is promised for the next period of a calendar: no debt is there when it begins.
+        let reach = if self.terms.is_calendar() { 0 } else { reach };
         let mut claims = Claims::of(ask, self.terms.burst as i64);
-        let shares = self.shares_with(ask, &mut claims, now, 2 * reach);
+        let shares = self.shares_with(ask, &mut claims, now, recent);
         for claims in &mut claims {
-            // Nothing is promised for the next period of a calendar: no debt is there when it begins.
-            let promises = !self.terms.is_calendar();
-            claims.reach = if promises { self.reach(&shares, reach, exact(ask.rtt), claims.class) } else { 0 };
+            claims.reach = self.reach(&shares, reach, exact(ask.rtt), claims.class);
         }
-        let reach = claims.iter().map(|claims| claims.reach).min().unwrap_or(reach);
         let places = self.places(ask, now);
         // What was saved up for a node that has not come, or whose claim has left, is not there any more.
         let own = before.places.iter().filter_map(|place| {
@@ -293,9 +293,8 @@ impl SharedBucket {
             self.nodes.insert(ask.node, node.clone());
         }
         let busy = self.busy.max(self.was).max(1);
-        // One part more is left for a node that joins. A far node gets at least what is minted until its next answer.
-        let span = (reach * busy / (busy + 1)).max(reach.min(exact(ask.rtt)));
-        let part = ((there + self.minted_within(span)) / busy).max(1);
+        // One part more is left for a node that joins.
+        let part = ((there + self.minted_within(reach * busy / (busy + 1))) / busy).max(1);
         self.keep(now);
         let wait = classes.iter().filter(|class| is_in_vain && class.wait > 0).map(|class| class.wait).min();
         Ok(LeaseGrant {

@@ -472,7 +472,6 @@ BEGIN
       -- While another class was there a moment ago and will lack none, it may be back at once.
       FOR i IN 1..r_count LOOP
         IF away > is_away[r_at[i]]::integer THEN r_reach[i] := least(r_reach[i], greatest(2 * rtt, LEAST_REACH)); END IF;
-        reach := least(reach, r_reach[i]);
       END LOOP;
     END IF;
     -- What was saved up for a node that has not come, or whose claim has left, is not there any more.
@@ -579,7 +578,7 @@ BEGIN
       phase := near;
       -- The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
       is_outdated := NOT at_once AND is_other;
-      -- `want`, or `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt,
+      -- `want`, or times `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt,
       -- returned ones that come after all that the node still has, or those that are not promised yet.
       FOR one_source IN 0..runs + 1 LOOP
         source := one_source;
@@ -593,7 +592,7 @@ BEGIN
             ELSE level + r_within[i] END;
           can := least(can, r_can[i]) - given;
           r_given[i] := CASE WHEN is_outdated OR r_is_ahead[i] THEN 0 WHEN r_want[i] <= can THEN r_want[i]
-            WHEN r_first[i] <= can AND NOT at_once THEN r_first[i] ELSE 0 END;
+            WHEN can > 0 AND NOT at_once THEN can - can % greatest(1, r_first[i]) ELSE 0 END;
           given := given + r_given[i];
         END LOOP;
         EXIT WHEN given > 0;
@@ -729,10 +728,9 @@ BEGIN
         INSERT INTO tollgate VALUES (name, id, mine);
       END IF;
     END IF;
-    -- One part more is left for a node that joins. A far node gets at least what is minted until its next answer.
+    -- One part more is left for a node that joins.
     total := greatest(1, busy, was);
-    span := greatest(reach * total / (total + 1), least(rtt, reach));
-    minted := tollgate_minted_1(span, amount, period, near, stepped);
+    minted := tollgate_minted_1(reach * total / (total + 1), amount, period, near, stepped);
     answer := ARRAY[before, clock - at, granted, promised, queued_before, phase, wait,
       greatest(1, (there + minted) / total), allowance, nodes, greatest(0, level) + credit,
       promised_last, clock];

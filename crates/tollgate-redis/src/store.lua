@@ -497,7 +497,6 @@ if not refused then
     for _, row in ipairs(claims) do
       if away[2] or away[1] and away[1] ~= row.at then row.reach = min(row.reach, max(2 * rtt, LEAST_REACH)) end
     end
-    for _, row in ipairs(claims) do reach = min(reach, row.reach) end
     -- What is due to a class of all tokens, by these weights.
     share_of = function(sums, index)
       local share = 1 / max(1, sums[index])
@@ -610,7 +609,7 @@ if not refused then
     if not mine then nodes, keeps = nodes + 1, 0 end
     -- The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
     local is_outdated = not at_once and is_other
-    -- `want`, or `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt,
+    -- `want`, or times `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt,
     -- returned ones that come after all that the node still has, or those that are not promised yet.
     local minted = minted_number()
     local function in_time(run, within) return max(0, min(run.to, minted + within) - run.from) end
@@ -629,8 +628,8 @@ if not refused then
         if not is_outdated and not row.is_ahead then
           if row.want <= can then
             row.given = row.want
-          elseif row.first <= can and not at_once then
-            row.given = row.first
+          elseif can > 0 and not at_once then
+            row.given = can - can % max(1, row.first)
           end
         end
         sum = sum + row.given
@@ -740,9 +739,8 @@ if not refused then
     end
   end
   local parts = max(1, busy, was)
-  -- One part more is left for a node that joins. A far node gets at least what is minted until its next answer.
-  local span = max(div(reach * parts, parts + 1), min(rtt, reach))
-  local its_part = max(1, div(there + minted_within(span), parts))
+  -- One part more is left for a node that joins.
+  local its_part = max(1, div(there + minted_within(div(reach * parts, parts + 1)), parts))
   answer = packed('<ddddddddddddd', before, clock - at, granted, promised, queued_before, progress, wait or 0, its_part,
     allowance, nodes, max(0, level) + credit, promised_last, clock) .. of_classes
   if classes[1] then

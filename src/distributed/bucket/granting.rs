@@ -54,7 +54,7 @@ impl Claims {
 }
 
 impl SharedBucket {
-    /// Grants `want`, or `first`, or nothing to each class: only tokens that are minted within the horizon and while they are of
+    /// Grants `want` to each class, or as many times `first` as can be, or nothing: only tokens that are minted within the horizon and while they are of
     /// use, and that are not left for claims of other nodes that come before.
     #[allow(clippy::too_many_arguments, reason = "one step of `answer`, of which it needs all")]
     pub(super) fn grant(
@@ -78,7 +78,7 @@ impl SharedBucket {
             later if self.level >= 0 => later,
             later => self.credit + self.returned.iter().map(|run| in_time(run, within)).sum::<i64>() + later.max(0),
         };
-        // Of the tokens of one source, `want`, or `first`, or nothing for each class. Returns how many in all.
+        // Of the tokens of one source, `want`, or times `first`, or nothing for each class. Returns how many in all.
         let give = |claims: &mut [Claims], source: &dyn Fn(i64) -> i64| {
             let mut sum = 0;
             for claims in claims {
@@ -87,8 +87,8 @@ impl SharedBucket {
                 claims.given = match can {
                     _ if is_outdated || claims.is_ahead => 0,
                     can if claims.want <= can => claims.want,
-                    can if claims.first <= can && !ask.at_once => claims.first,
-                    _ => 0,
+                    _ if ask.at_once => 0,
+                    can => can.max(0) - can.max(0) % claims.first.max(1),
                 };
                 sum += claims.given;
             }

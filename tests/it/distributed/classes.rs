@@ -368,3 +368,33 @@ async fn no_token_comes_to_a_class_that_a_cap_holds_back() {
     let (slow, busy) = granted_beside(10, |b| b.max_in_flight(8), holds).await;
     assert!(slow >= 180 && (990..=1_010).contains(&(slow + busy)), "{slow} and {busy}");
 }
+
+/// Beside a class that may come back, tokens are promised for a short time. A node asked for no more than its part of that time,
+/// and got one token if there were fewer.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_comes_now_and_then_leaves_the_rest_of_a_small_burst_to_other_nodes() {
+    let store = store_at(millis(5));
+    let shared = || Limiter::builder().quota(Quota::per_second(1_000).burst(1)).distributed(store.clone());
+    let (seldom, busy) = (shared().classes().build().unwrap(), shared().build().unwrap());
+    let class = seldom.class("a", Share::weight(1)).unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            class.wait(1).await.unwrap();
+            sleep(millis(50)).await;
+        }
+    });
+    for _ in 0..300 {
+        let busy = busy.clone();
+        tasks.spawn(async move {
+            loop {
+                busy.wait(1).await.unwrap();
+            }
+        });
+    }
+    sleep(2 * SECOND).await;
+    let before = busy.snapshot().granted;
+    sleep(10 * SECOND).await;
+    let granted = busy.snapshot().granted - before;
+    assert!(granted >= 9_700, "{granted} of 10,000");
+}

@@ -85,7 +85,7 @@ fn tokens_saved_up_for_a_claim_that_is_gone_are_given_to_no_other() {
         let mut other = LeaseRequest::new(3, 1, terms);
         (other.want, other.first) = (10, 1);
         let answer = store.answer(&other, 2_000_000).unwrap();
-        assert_eq!((answer.now, answer.remaining), (1, 4), "{leaves}");
+        assert_eq!((answer.now, answer.remaining), (5, 0), "{leaves}");
     }
 }
 
