@@ -104,3 +104,20 @@ impl<P: Deref<Target: ClaimScope>> fmt::Debug for Permit<P> {
         f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining()).finish()
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Limiter, Quota};
+
+    #[test]
+    fn a_sixteenth_of_a_grant_that_is_settled_twice_stays_charged() {
+        let limiter = Limiter::new(Quota::per_second(16)).unwrap();
+        let mut permit = Permit::new(limiter.core(), 16, GrantWord::charged(0));
+        let refundable = [8, 2, 0].map(|actual| {
+            permit.settle(actual);
+            permit.refundable
+        });
+        assert_eq!(refundable, [7, 1, 0]);
+    }
+}

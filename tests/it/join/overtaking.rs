@@ -2,6 +2,7 @@
 
 use super::{MS, empty, full, holding, limiter, on_a_clock, pass, spent, tick};
 use crate::fixture::*;
+use std::time::SystemTime;
 
 const SECOND: u32 = 1_000;
 
@@ -72,6 +73,27 @@ fn a_slow_limiter_takes_nothing_from_claims_that_do_not_need_it() {
     assert_eq!(share(&clock, [&fast, &slow], [1, 1]), (500, 9_500));
     let limiters = [1_000, 500, 50].map(|rate| limiter((rate, 1)));
     assert_eq!(share(&clock, limiters.each_ref(), [1, 1, 1]), (500, 9_500));
+}
+
+/// A joint claim has no need of the steps before the last one by which its slow limiter has its tokens.
+#[test]
+fn a_claim_takes_the_last_step_that_it_needs() {
+    for steps in [Quota::new(10, HOUR).stepped(), Quota::per_calendar_hour(10)] {
+        let clock = ManualClock::new();
+        clock.set_wall(SystemTime::UNIX_EPOCH + 500_000 * HOUR);
+        let [fast, slow] = [steps, Quota::new(2, HOUR).burst(11).initial(0)].map(|quota| limiter(&clock, quota));
+        drop(fast.try_acquire(10).unwrap());
+        let joint = pending(join([(&fast, 10), (&slow, 11)]));
+        let others = [(); 5].map(|()| pending(fast.consume(10)));
+        let granted = [(); 12].map(|()| {
+            clock.advance(HOUR / 2);
+            tick(&[&fast, &slow]);
+            (woken(&others), joint.is_woken())
+        });
+        let before = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4].map(|others| (others, false));
+        assert_eq!(granted[..10], before);
+        assert_eq!(granted[10..], [(4, true), (5, true)]);
+    }
 }
 
 /// Joint claims of the same limiters that wait behind the first delay no claim, and no grant examines them.

@@ -334,3 +334,16 @@ fn within_counts_the_wait_in_the_parent_to_the_nanosecond() {
     assert_eq!(claim(SECOND), Poll::Pending);
     assert_eq!(claim(2 * SECOND), Poll::Pending);
 }
+
+#[test]
+fn within_names_the_quota_of_the_key_that_is_slower_than_the_parent() {
+    let (_clock, _global, keyed) = pair(Quota::per_second(9), Quota::per_second(1).burst(1));
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    // A claim has waited for the key: it has a queue of its own.
+    drop(pending(keyed.consume(&1, 1)));
+    let claim = |allowed| task::spawn(keyed.consume(&1, 1).within(allowed)).poll().map(|answer| answer.map(drop));
+    let (estimate, allowed) = (SECOND, SECOND - NANO);
+    let too_late = ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name: None };
+    assert_eq!(claim(allowed), Poll::Ready(Err(too_late)));
+    assert_eq!(claim(estimate), Poll::Pending);
+}
