@@ -260,7 +260,7 @@ impl Builder {
     ///   65,536, whatever `max_waiting` is.
     /// * `try_acquire` would have been refused if it finds too few tokens, a queue, or a cost above the burst.
     /// * A call that would have been refused takes no tokens in the simulation, and settling its grant changes nothing
-    ///   there. (It does change the quotas that are enforced by then.)
+    ///   there. (It does change the quotas that are enforced by then: a refund those that gave the tokens, a charge all.)
     /// * `available`, `deficiency`, `estimate`, `Grant::remaining` and the levels of the snapshot are those of the
     ///   simulation.
     /// * `settle`, `replenish`, `pause_for` and `set_quota` also act on the simulation, at the instant of the call. A
