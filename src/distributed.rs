@@ -353,6 +353,10 @@ pub enum Missing {
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// In nanoseconds. A node asks again when its last promised token is a round trip and this time away.
+const MARGIN: u64 = 5_000_000;
+/// In nanoseconds. A node that was sent away asks again no sooner: claims that are too late may still wait behind others.
+const LEAST_SLEEP: u64 = 1_000_000;
 
 /// A random number from 0 to a half.
 fn random_half() -> f64 {

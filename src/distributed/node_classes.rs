@@ -4,8 +4,7 @@
 //! are those that were promised for it, in one piece. A class that was served tokens of another one has a *debt*, which it
 //! requests too; so each class pays for what it is served. Tokens for which no class has a turn are shared by weight.
 
-use super::planner::{LEAST_SLEEP, MARGIN};
-use super::{ClassClaims, LeaseGrant, LeaseRequest, RefillPlanner, View, Wanted};
+use super::{ClassClaims, LEAST_SLEEP, LeaseGrant, LeaseRequest, MARGIN, RefillPlanner, View, Wanted};
 use crate::core::classes::lacks::ClassLack;
 use crate::core::classes::{ClassId, Classes, ROOT};
 use crate::core::rovers::{Rovers, ahead, later};

@@ -19,7 +19,7 @@
 
 use super::incarnation::Incarnation;
 use super::node_classes::NodeClasses;
-use super::{Grants, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{Grants, LEAST_SLEEP, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -32,7 +32,6 @@ mod choose;
 mod sizes;
 mod view;
 
-pub(super) use choose::MARGIN;
 use sizes::SHARE;
 pub(crate) use view::{Plan, SentAway, View, Wanted};
 
@@ -41,8 +40,6 @@ const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;
 const HORIZON: u64 = 250_000_000;
 const LONGEST_HORIZON: u64 = 1_000_000_000;
 const SLEEP: u64 = 700_000_000;
-/// A node that was sent away asks again no sooner: claims that are too late may still wait behind others.
-pub(super) const LEAST_SLEEP: u64 = 1_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct RefillPlanner {

@@ -4,8 +4,8 @@ use super::{Leases, Wait};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::{RequestTask, Source};
+use crate::distributed::MARGIN;
 use crate::distributed::RefillPlanner;
-use crate::distributed::planner::MARGIN;
 use std::any::Any;
 use std::task::Waker;
 

@@ -1,11 +1,9 @@
 //! What the refill task does next: request tokens, or sleep.
 
-use super::sizes::{MILLIS, SHARE};
+use super::sizes::SHARE;
 use super::view::Needs;
 use super::{LeaseRequest, Plan, RefillPlanner, TTL, View};
-
-/// A node asks again when its last promised token is a round trip and this time away.
-pub(crate) const MARGIN: u64 = 5 * MILLIS;
+use crate::distributed::MARGIN;
 
 impl RefillPlanner {
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no

@@ -3,7 +3,7 @@
 use super::{RefillPlanner, TTL, View};
 use crate::core::rovers::ahead;
 
-pub(super) const MILLIS: u64 = 1_000_000;
+const MILLIS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLIS;
 /// The least time after which the task looks again at a waiter without an instant.
 pub(super) const SHARE: u64 = 100 * MILLIS;
