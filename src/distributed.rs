@@ -186,7 +186,7 @@ pub struct LeaseRequest {
     pub terms: QuotaTerms,
     /// Tokens that waiters lack: whole claims, up to the node's part of the last answer, or the first claim if that is more.
     pub want: u64,
-    /// What the first of these claims lacks: the store grants `want`, or times `first`.
+    /// What the first of these claims lacks: the store grants `want`, or a multiple of `first`, or nothing.
     pub first: u64,
     /// How long the first of these claims has waited. A duration, so clocks need not agree.
     pub age: u64,

@@ -54,8 +54,8 @@ impl Claims {
 }
 
 impl SharedBucket {
-    /// Grants `want` to each class, or as many times `first` as can be, or nothing: only tokens that are minted within the horizon and while they are of
-    /// use, and that are not left for claims of other nodes that come before.
+    /// Grants `want` to each class, or the largest multiple of `first` that can be had, or nothing: only tokens that are minted
+    /// within the horizon and while they are of use, and that are not left for claims of other nodes that come before.
     #[allow(clippy::too_many_arguments, reason = "one step of `answer`, of which it needs all")]
     pub(super) fn grant(
         &mut self,
@@ -78,7 +78,7 @@ impl SharedBucket {
             later if self.level >= 0 => later,
             later => self.credit + self.returned.iter().map(|run| in_time(run, within)).sum::<i64>() + later.max(0),
         };
-        // Of the tokens of one source, `want`, or times `first`, or nothing for each class. Returns how many in all.
+        // Of the tokens of one source, `want`, or a multiple of `first`, or nothing for each class. Returns how many in all.
         let give = |claims: &mut [Claims], source: &dyn Fn(i64) -> i64| {
             let mut sum = 0;
             for claims in claims {
