@@ -314,10 +314,10 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     /// Makes space for one entry, and for some more so that the next insertions need no rebuild.
     pub(super) fn make_space(&mut self, hash_of: impl Fn(&E) -> u64) {
         if self.len() + self.capacity() / 8 >= self.capacity() {
-            // Grow by three to seven eighths, at random: tables that fill at one pace then do not grow at one time, so that
-            // about a quarter of all their places is free at any time.
-            let random = self.iter().next().map_or(0, |entry| super::mix(hash_of(entry)) >> 40) as usize % 128;
-            self.rebuild(self.len() + self.len() * (96 + random) / 256 + 1, hash_of);
+            // Grow by a quarter to a half, at random: tables that fill at one pace then do not grow at one time, so that about
+            // a sixth of all their places is free at any time.
+            let random = self.iter().next().map_or(0, |entry| super::mix(hash_of(entry)) >> 40) as usize % 64;
+            self.rebuild(self.len() + self.len() * (64 + random) / 256 + 1, hash_of);
         }
     }
 
