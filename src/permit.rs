@@ -1,6 +1,8 @@
 //! Tokens that were granted and are held: what grants are made of.
 
+use crate::core::Core;
 use crate::core::claim_scope::ClaimScope;
+use crate::core::state::Sample;
 use crate::observe::{GrantWord, Verdict};
 use std::fmt;
 use std::ops::Deref;
@@ -62,9 +64,14 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
     }
 
     pub(crate) fn settle(&mut self, actual: u64) {
+        self.settle_as_of(|core| Some(core.sample()), actual);
+    }
+
+    fn settle_as_of(&mut self, sample: impl FnOnce(&Core) -> Option<Sample>, actual: u64) {
         self.count_refundable();
         let uncharged = self.refundable.min(self.cost.saturating_sub(actual));
-        self.cost = self.scope.core().resettle_in(self.scope.class(), self.cost, actual, self.word, uncharged);
+        let (core, class) = (self.scope.core(), self.scope.class());
+        self.cost = core.resettle_in(sample, class, self.cost, actual, self.word, uncharged);
         self.refundable -= uncharged;
     }
 
@@ -76,10 +83,7 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
     /// used.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
-        self.count_refundable();
-        let uncharged = self.refundable.min(self.cost.saturating_sub(actual));
-        self.cost = self.scope.core().resettle_anyway_in(self.scope.class(), self.cost, actual, self.word, uncharged);
-        self.refundable -= uncharged;
+        self.settle_as_of(Core::sample_or_last, actual);
     }
 
     pub(crate) fn forget(mut self) {

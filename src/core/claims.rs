@@ -115,8 +115,8 @@ impl Core {
         Some(word)
     }
 
-    /// Grants `cost` tokens at once, in a class or in the limiter itself, or changes nothing.
-    /// `None` does not mean that the tokens are not there.
+    /// Grants `cost` tokens at once, in a class or in the limiter itself, or changes nothing. `None` does not mean that
+    /// the tokens are not there.
     pub(crate) fn admit_now(&self, class: ClassId, cost: u64, sample: Sample) -> Option<GrantWord> {
         let claimed = if class == ROOT { self.try_claim(cost) } else { None };
         claimed.or_else(|| self.fast_admit(class, cost, sample))

@@ -22,7 +22,7 @@ impl Core {
         Err(ConsumeError::TooLarge { cost: tokens, most, by: Some(Bound::InFlight), quota_name: None })
     }
 
-    /// Returns a grant of `cost` tokens in a class that no caller has seen. `word` is its number of remaining tokens.
+    /// Returns a grant of `cost` tokens in a class that no caller has seen.
     pub(crate) fn give_back(&self, class: ClassId, cost: u64, word: GrantWord) {
         self.leaving(|state, rovers, _| {
             state.give_back(rovers, Refund::new(class, cost, word.refundable(cost), word));
@@ -79,34 +79,17 @@ impl Core {
     /// # Panics
     /// If the clock panics; then nothing has changed.
     pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
-        self.resettle_in(ROOT, cost, actual, GrantWord::NOTHING, 0)
+        self.resettle_in(|core| Some(core.sample()), ROOT, cost, actual, GrantWord::NOTHING, 0)
     }
 
-    /// Changes the cost of a grant made in a class. If
-    /// `actual` is less than `cost`, the class is not charged for `uncharged` tokens any more.
+    /// Changes the cost of a grant made in a class, as of `sample`; without one, as of the last. If `actual` is less than
+    /// `cost`, the class is not charged for `uncharged` tokens any more.
     ///
     /// # Panics
-    /// If the clock panics; then nothing has changed.
-    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64, word: GrantWord, uncharged: u64) -> u64 {
-        self.resettle_by(|| Some(self.sample()), class, cost, actual, word, uncharged)
-    }
-
-    /// Like [`resettle_in`](Self::resettle_in), as a step of something that has begun: if the clock panics, the last sample
-    /// is used.
-    pub(crate) fn resettle_anyway_in(
+    /// If `sample` panics; then nothing has changed.
+    pub(crate) fn resettle_in(
         &self,
-        class: ClassId,
-        cost: u64,
-        actual: u64,
-        word: GrantWord,
-        uncharged: u64,
-    ) -> u64 {
-        self.resettle_by(|| self.sample_or_last(), class, cost, actual, word, uncharged)
-    }
-
-    fn resettle_by(
-        &self,
-        sample: impl FnOnce() -> Option<Sample>,
+        sample: impl FnOnce(&Self) -> Option<Sample>,
         class: ClassId,
         cost: u64,
         actual: u64,
@@ -116,7 +99,7 @@ impl Core {
         if actual == cost {
             return cost;
         }
-        let sample = sample();
+        let sample = sample(self);
         if actual > cost {
             let charge = |state: &mut State, rovers: &Rovers, _| {
                 let more = state.extra_charge(cost, actual);

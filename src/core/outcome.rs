@@ -10,8 +10,8 @@ use std::time::Duration;
 pub(crate) enum Outcome {
     Granted(GrantWord),
     Closed,
-    /// The parent's queue cannot hold so many tokens in addition to the claims that wait there, or the store grants no claim so
-    /// large.
+    /// The parent's queue cannot hold so many tokens in addition to the claims that wait there. Or the store grants no
+    /// claim so large.
     TooLarge {
         cost: u64,
         most: u64,

@@ -127,7 +127,7 @@ impl Parent {
     /// weight.
     pub(crate) fn resettle(&self, key: impl FnOnce() -> (KeyName, u64), cost: u64, actual: u64) -> u64 {
         if actual <= cost || !self.limiter.has_classes {
-            return self.limiter.resettle_anyway_in(self.group, cost, actual, GrantWord::NOTHING, 0);
+            return self.limiter.resettle_in(Core::sample_or_last, self.group, cost, actual, GrantWord::NOTHING, 0);
         }
         let (key, weight) = key();
         let charge = |state: &mut State, rovers: &Rovers, _| {

@@ -1,10 +1,10 @@
 //! Tokens <-> time: the head of one quota, and the rule by which it moves. Integers only; no clock, no locks, no
 //! waiters.
 //!
-//! **What this file guarantees of a continuous quota** ([`Mint`] tells about the others): after any sequence of `mint(now, limit)`, the head has moved by no more than `amount
-//! x elapsed / period`, rounded down once over the whole sequence (the remainder of a token is carried over), and never
-//! beyond a `limit`. `reached(ticket)` is the first nanosecond at which an unlimited `mint` gets there: minting rounds
-//! down, waiting rounds up, and the two agree.
+//! **What this file guarantees of a continuous quota** ([`Mint`] tells about the others): after any sequence of
+//! `mint(now, limit)`, the head has moved by no more than `amount x elapsed / period`, rounded down once over the whole
+//! sequence (the remainder of a token is carried over), and never beyond a `limit`. `reached(ticket)` is the first
+//! nanosecond at which an unlimited `mint` gets there: minting rounds down, waiting rounds up, and the two agree.
 //!
 //! While the head stands at its limit, the tokens that would be minted *burn*: they are discarded, and a full bucket
 //! earns no credit for idle time. The remainder is kept only if the last token arrived in this very nanosecond.

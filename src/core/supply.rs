@@ -13,8 +13,8 @@
 //! head <= max(claimed + burst, ticket of the front waiter)
 //! ```
 //!
-//! * `claimed` is the position up to which tokens are *known* to be granted, charged or set aside by `synced`. It is never ahead
-//!   of the true position at that instant. So a claim that the last reading of the time has not seen makes the bound
+//! * `claimed` is the position up to which tokens are *known* to be granted, charged or set aside by `synced`. It is
+//!   never ahead of the true position at that instant. So a claim that the last reading of the time has not seen makes the bound
 //!   too low, never too high. (A bound that used the tail instead would count claims that still wait: while a gate is
 //!   closed, the heads would rise by the cost of the whole queue, and the whole queue would pass when the gate opens.)
 //! * Only minting for the front waiter's own cost goes above the burst. If that waiter leaves the queue without a

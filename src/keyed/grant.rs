@@ -127,7 +127,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         live: Option<&Core>,
     ) {
         *cost = match live {
-            Some(live) => live.resettle_in(ROOT, *cost, actual, left.word(), 0),
+            Some(live) => live.resettle_in(|live| Some(live.sample()), ROOT, *cost, actual, left.word(), 0),
             None if actual == *cost => actual,
             None => self.resettle(key, *cost, actual, left.word()),
         };
@@ -145,7 +145,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if word.is_refused() && (actual < cost || self.template.dry_run.is_on()) {
             return actual;
         }
-        let on_live = |live: &Core| live.resettle_in(ROOT, cost, actual, word, 0);
+        let on_live = |live: &Core| live.resettle_in(|live| Some(live.sample()), ROOT, cost, actual, word, 0);
         let settled = self.act(key, true, on_live, |shard, request, context| {
             let settled = shard.at_levels(request, context, |rates, levels| {
                 if rates.sliding.is_some() {

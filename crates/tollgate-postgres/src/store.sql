@@ -578,8 +578,8 @@ BEGIN
       phase := near;
       -- The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
       is_outdated := NOT at_once AND is_other;
-      -- `want`, or a multiple of `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt,
-      -- returned ones that come after all that the node still has, or those that are not promised yet.
+      -- `want`, or a multiple of `first`, or nothing for each class, of tokens from one source: those that are there in
+      -- spite of a debt, returned ones that come after all that the node still has, or those that are not promised yet.
       FOR one_source IN 0..runs + 1 LOOP
         source := one_source;
         CONTINUE WHEN source = 0 AND level >= 0;

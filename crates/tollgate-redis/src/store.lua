@@ -609,8 +609,8 @@ if not refused then
     if not mine then nodes, keeps = nodes + 1, 0 end
     -- The node has chosen these numbers by an older quota. It asks anew when it knows the newer one.
     local is_outdated = not at_once and is_other
-    -- `want`, or a multiple of `first`, or nothing for each class, of tokens from one source: those that are there in spite of a debt,
-    -- returned ones that come after all that the node still has, or those that are not promised yet.
+    -- `want`, or a multiple of `first`, or nothing for each class, of tokens from one source: those that are there in
+    -- spite of a debt, returned ones that come after all that the node still has, or those that are not promised yet.
     local minted = minted_number()
     local function in_time(run, within) return max(0, min(run.to, minted + within) - run.from) end
     local function give(there, run)

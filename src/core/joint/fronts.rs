@@ -13,8 +13,8 @@ const MOST_COUNTED: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Fronts {
     fronts: BTreeMap<u64, Front>,
-    /// For each front the instant at which it wants to hold this limiter, or else its joint instant, or with different clocks
-    /// the instant at which this limiter could grant it; and its number.
+    /// For each front its number, and before that the instant at which it wants to hold this limiter, or else its joint
+    /// instant. With different clocks, it is the instant at which this limiter could grant the front.
     alarms: BTreeSet<(u64, u64)>,
     /// The fronts that must be reviewed at once, besides those that were not reviewed in this round.
     urgent: BTreeSet<u64>,

@@ -4,10 +4,12 @@ use super::{Leases, Wait};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::{RequestTask, Source};
-use crate::distributed::MARGIN;
 use crate::distributed::RefillPlanner;
 use std::any::Any;
 use std::task::Waker;
+
+/// In nanoseconds. Tokens that find no space return to the store if they came less than this ago.
+const RECENT: u64 = 5_000_000;
 
 impl Leases {
     fn is_planner(&self, test: impl FnOnce(&RefillPlanner) -> bool) -> bool {
@@ -47,7 +49,7 @@ impl Source for Leases {
             let gone_by = if is_whole { now.checked_sub(1) } else { Some(now) };
             let fits = self.due_by(0..end, now).min(most.saturating_sub(minted));
             let gone = |by: Option<u64>| by.map_or(0, |then| self.due_by(0..end, then)).max(fits);
-            let (taken, lost) = (gone(gone_by), gone(now.checked_sub(MARGIN)));
+            let (taken, lost) = (gone(gone_by), gone(now.checked_sub(RECENT)));
             minted += fits;
             if !is_own {
                 self.spare += taken - lost;
