@@ -433,19 +433,6 @@ impl Supply {
         }
     }
 
-    /// How many tokens behind `base`, at most `most`, there are by `now`, each of which is taken as soon as it is there.
-    /// 0 if that is not known.
-    pub(crate) fn in_a_row(&self, base: u64, most: u64, now: u64) -> u64 {
-        match &*self.quotas {
-            [only] if self.is_straight() => {
-                let mut ahead_of_time = only.clone();
-                ahead_of_time.mint(now, base.wrapping_add(most));
-                ahead(ahead_of_time.head, base).max(0) as u64
-            }
-            _ => 0,
-        }
-    }
-
     /// True if the wait for a ticket depends on its position alone, not on the claims before it.
     pub(crate) fn is_straight(&self) -> bool {
         let mut holding = self.quotas.iter().filter(|quota| !quota.is_open());

@@ -70,7 +70,7 @@ impl State {
                 ask.unused = leases.give_up();
             } else if view.has_too_much {
                 ask.unused = leases.give_back(view.banked.saturating_sub(planner.allowance));
-            } else if view.useless_to == Some(view.wanted.claim) {
+            } else if ask.want > 0 && view.useless_to == Some(view.wanted.claim) {
                 // The front claim can use none of these pieces, and this request asks for all of its tokens: other nodes may
                 // have them.
                 ask.unused = leases.give_back(u64::MAX);

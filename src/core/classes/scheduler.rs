@@ -220,15 +220,12 @@ impl Scheduler {
         Some(Pick { tokens: pick.tokens.min(self.tree.limits.burst), ..pick })
     }
 
-    /// What happens next, as of the instant of `supply`, if nothing else happens until `now`.
+    /// What happens next, as of the instant of `supply`.
     #[inline(always)]
-    pub(crate) fn next_step(&mut self, supply: &Supply, base: u64, now: u64) -> NextStep {
+    pub(crate) fn next_step(&mut self, supply: &Supply, base: u64) -> NextStep {
         steps::count();
         self.tree.refresh_due(supply.synced());
-        let pick = self.pick().map(|pick| match pick.tokens < self.tree.front(pick.leaf) {
-            true => self.in_one_piece(pick, supply, base, now),
-            false => pick,
-        });
+        let pick = self.pick();
         let is_last = pick.is_some_and(|pick| self.is_last_installment(pick));
         let again = self.tree.next_recheck();
         // Without a cap the cost is not looked up.
@@ -238,19 +235,6 @@ impl Scheduler {
         let scheduled = |pick: Pick| supply.scheduled(base.wrapping_add(pick.tokens));
         let at = pick.filter(|pick| !is_capped(pick)).and_then(scheduled).unwrap_or(u64::MAX);
         NextStep { at: at.min(again), pick, is_last, serves: at < again }
-    }
-
-    /// The installments of a large claim that are due by `now`, as one, if no other class has a turn between them:
-    /// a claim of 2^48 tokens would take a step for each burst. The last of them is left, because its start tag
-    /// becomes the virtual time.
-    #[inline(never)]
-    fn in_one_piece(&self, pick: Pick, supply: &Supply, base: u64, now: u64) -> Pick {
-        let most = self.tree.front(pick.leaf) - 1;
-        if !self.tree.is_alone(pick.leaf) || self.tree.next_recheck() < u64::MAX {
-            return pick;
-        }
-        let pieces = supply.in_a_row(base, most, now) / pick.tokens;
-        Pick { tokens: pick.tokens * pieces.saturating_sub(1).max(1), ..pick }
     }
 
     /// Whether a claim is granted with this installment.

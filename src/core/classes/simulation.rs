@@ -35,7 +35,7 @@ impl Scheduler {
         scheduler.arrive(leaf, cost, supply.synced());
         let mut queues = BTreeMap::new();
         for _ in 0..MAX_STEPS {
-            let next = scheduler.next_step(&supply, base, u64::MAX);
+            let next = scheduler.next_step(&supply, base);
             let at = Some(next.at).filter(|at| *at < u64::MAX)?;
             let pick = next.pick.filter(|_| next.serves);
             supply.mint(at, next.pick.map(|pick| base.wrapping_add(pick.tokens)));

@@ -87,11 +87,6 @@ impl Tree {
         std::iter::successors(Some(id), |id| Some(self.node(*id).parent)).take_while(|id| *id != ROOT)
     }
 
-    /// Whether no claim waits outside of this leaf, and neither a floor nor a ceiling has a say.
-    pub(super) fn is_alone(&self, leaf: ClassId) -> bool {
-        self.path(leaf).all(|id| self.node(id).is_bare && self.rare(self.parent(id)).backlogged == 1)
-    }
-
     /// The ceilings above claims of a class: its own, and those of the classes around it.
     pub(super) fn ceilings(&self, id: ClassId) -> impl Iterator<Item = (ClassId, &Ceiling)> {
         self.path(id).filter_map(|id| Some((id, &**self.rare(id).ceiling.as_ref()?)))

@@ -71,10 +71,10 @@ impl State {
 
     /// What the scheduler serves next.
     #[inline(always)]
-    pub(super) fn next_in_classes(&mut self, rovers: &Rovers, now: u64) -> InService {
+    pub(super) fn next_in_classes(&mut self, rovers: &Rovers) -> InService {
         let base = self.base(rovers);
         let Some(classes) = classes_in(&mut self.rare) else { return InService::NOTHING };
-        let NextStep { at, pick, is_last, serves } = classes.scheduler.next_step(&self.supply, base, now);
+        let NextStep { at, pick, is_last, serves } = classes.scheduler.next_step(&self.supply, base);
         let at = Some(at).filter(|at| *at < u64::MAX);
         let Some(pick) = pick else { return InService { at, completes: Completes::Recheck, ..InService::NOTHING } };
         let (owner, completes) = in_service(classes, pick, is_last);

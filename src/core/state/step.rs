@@ -49,7 +49,7 @@ impl State {
     #[inline(always)]
     pub(super) fn step<const PLAIN: bool>(&mut self, rovers: &Rovers, until: Until, wakes: &mut Wakes) -> Step {
         let Until { now, reach, end } = until;
-        let next = if PLAIN { self.next_in_queue(rovers, end) } else { self.next_in_service(rovers, end, now) };
+        let next = if PLAIN { self.next_in_queue(rovers, end) } else { self.next_in_service(rovers, end) };
         let is_turn = !PLAIN && next.completes == Completes::Turn;
         if !PLAIN && self.queue.has_joint() {
             // A turn needs no tokens.
@@ -116,10 +116,10 @@ impl State {
         }
     }
 
-    /// What the next tokens are for, if nothing happens until `now`.
+    /// What the next tokens are for.
     #[inline(always)]
-    fn next_in_service(&mut self, rovers: &Rovers, end: Option<u64>, now: u64) -> InService {
-        if self.role.has(Role::CLASSES) { self.next_in_classes(rovers, now) } else { self.next_in_queue(rovers, end) }
+    fn next_in_service(&mut self, rovers: &Rovers, end: Option<u64>) -> InService {
+        if self.role.has(Role::CLASSES) { self.next_in_classes(rovers) } else { self.next_in_queue(rovers, end) }
     }
 
     #[inline(always)]
@@ -235,7 +235,7 @@ impl State {
     /// What the next tokens are for, if the parent of a child has stopped there.
     #[inline(never)]
     fn look_in_service(&mut self, rovers: &Rovers) -> InService {
-        self.next_in_service(rovers, None, self.supply.synced())
+        self.next_in_service(rovers, None)
     }
 
     /// The reason for which nothing is granted to what is in service, if its source is cut off.

@@ -67,23 +67,11 @@ fn an_estimate_beside_many_classes_takes_no_simulation() {
 }
 
 #[test]
-fn a_large_claim_that_is_alone_takes_few_steps() {
-    let (limiter, clock) = limiter(hundred());
-    let classes = classes(&limiter, 2);
-    let mut giants = [1 << 36, 20].map(|cost| spawn(classes[0].consume(cost)));
-    giants.iter_mut().for_each(|giant| assert!(giant.poll().is_pending()));
-    assert!(steps_of(|| classes[0].estimate(1 << 36)) <= 2 * FEW);
-    clock.advance(Duration::from_secs(1 << 33));
-    assert!(steps_of(|| limiter.tick()) <= 2 * FEW);
-    assert!(giants[0].is_woken() && giants[1].is_woken());
-}
-
-#[test]
 fn a_serving_pass_releases_the_lock_although_it_wakes_no_waiter() {
     let (limiter, clock) = limiter(Quota::per_second(1_000).burst(1).initial(0));
     let classes = classes(&limiter, 2);
-    let mut giants = [0, 1].map(|class| spawn(classes[class].consume(5_000)));
-    giants.iter_mut().for_each(|giant| assert!(giant.poll().is_pending()));
+    let mut giant = spawn(classes[0].consume(10_000));
+    assert!(giant.poll().is_pending());
     clock.advance(Duration::from_secs(10));
     let core = limiter.core();
     let mut wakes = Wakes::default();
@@ -102,7 +90,7 @@ fn a_serving_pass_releases_the_lock_although_it_wakes_no_waiter() {
     }
     wakes.run();
     assert!(most <= 64, "{most} steps while the lock was held");
-    assert!(giants.iter().all(|giant| giant.is_woken()) && passes > 100);
+    assert!(giant.is_woken() && passes > 100);
 }
 
 #[test]
