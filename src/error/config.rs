@@ -29,8 +29,11 @@ error_enum! {
             /// The name of the quota, if it has one.
             quota_name: Option<&'static str>,
         },
-        /// The period is zero, or exceeds 64 bits of nanoseconds.
-        #[error("{} has a period of {period:?}: it must be between 1 ns and 584 years", Of(*quota, *quota_name))]
+        /// The period is zero, or 1 ns with a calendar, or exceeds 64 bits of nanoseconds.
+        #[error(
+            "{} has a period of {period:?}: it must be between 1 ns, or 2 ns with a calendar, and 584 years",
+            Of(*quota, *quota_name)
+        )]
         BadPeriod {
             /// Index of the quota.
             quota: usize,

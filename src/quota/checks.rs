@@ -34,7 +34,9 @@ impl Quota {
             if self.amount == 0 {
                 return Err(ConfigError::ZeroAmount { quota: index, quota_name });
             }
-            if self.period.is_zero() || u64::try_from(self.period.as_nanos()).is_err() {
+            // A period of a calendar has a number, of 63 bits.
+            let shortest = if self.calendar().is_some() { 2 } else { 1 };
+            if !(shortest..=u128::from(u64::MAX)).contains(&self.period.as_nanos()) {
                 return Err(ConfigError::BadPeriod { quota: index, quota_name, period: self.period });
             }
         }

@@ -77,4 +77,8 @@ fn checks_refuse_what_no_calendar_has() {
         assert_eq!(quota.in_time_zone("UTC"), Err(ConfigError::NoCalendar { quota }));
     }
     assert_eq!(Quota::manual(3).from_epoch(), Quota::manual(3));
+    // From the year 2262 on its periods would have no numbers, and each look would begin one.
+    let nanosecond = Quota::new(1, Duration::from_nanos(1)).from_epoch();
+    assert!(matches!(nanosecond.check(), Err(ConfigError::BadPeriod { .. })));
+    assert_eq!(Quota::new(1, Duration::from_nanos(2)).from_epoch().check(), Ok(()));
 }
