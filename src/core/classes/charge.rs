@@ -79,7 +79,7 @@ impl Tree {
     fn charge_specially(&mut self, child: ClassId, pick: Pick, at: u64) {
         let Limits { burst, arrears, .. } = self.limits;
         let virtual_time = self.rare(self.parent(child)).virtual_time;
-        let is_debt = self.rare(pick.leaf).owes;
+        let is_debt = self.rare(pick.leaf).leaf.owed > 0;
         let (node, rare) = (&mut self.nodes[child as usize], &mut self.rare[child as usize]);
         if let Some(ceiling) = rare.ceiling.as_mut().filter(|_| !is_debt) {
             ceiling.mint(at);

@@ -1,8 +1,9 @@
 //! Debts of classes: tokens that were charged on top of grants while claims waited. A class pays its debt in its turns, before
 //! its front claim.
 
+use super::node::Leaf;
 use super::offer::ClassId;
-use super::scheduler::{Leaf, Scheduler};
+use super::scheduler::Scheduler;
 use crate::core::steps;
 use crate::core::supply::Supply;
 
@@ -19,7 +20,7 @@ impl Scheduler {
     }
 
     pub(super) fn list_debtor(&mut self, id: ClassId) {
-        if !std::mem::replace(&mut self.is_debtor[id as usize], true) {
+        if !std::mem::replace(&mut self.tree.rare_mut(id).is_debtor, true) {
             self.debtors.push(id);
         }
     }
@@ -38,7 +39,7 @@ impl Scheduler {
     pub(super) fn take_debts_off(&mut self, now: u64) -> bool {
         for id in self.debtors.split_off(self.debtors.len().saturating_sub(DEBTS_AT_ONCE)) {
             steps::count();
-            self.is_debtor[id as usize] = false;
+            self.tree.rare_mut(id).is_debtor = false;
             self.set_leaf(id, Leaf { owed: 0, ..self.leaf(id) }, now);
         }
         self.are_debts_charged = !self.debtors.is_empty();

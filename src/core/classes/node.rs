@@ -31,8 +31,8 @@ pub(super) struct Node {
     pub(super) is_bare: bool,
     /// The class of a key: see [`Tree::enter`](super::tree::Tree::enter).
     pub(super) is_key: bool,
-    /// A leaf: the front claim is served in parts, or waits for a debt to be paid. What is known about it is in the
-    /// scheduler's `leaves`.
+    /// A leaf: the front claim is served in parts, or waits for a debt to be paid. What is known about it is in
+    /// [`RareNode::leaf`].
     pub(super) is_divided: bool,
 }
 
@@ -47,8 +47,10 @@ pub(super) struct RareNode {
     pub(super) ceiling: Option<Box<Ceiling>>,
     /// Only leaves have one.
     pub(super) floor: Option<Box<Floor>>,
-    /// A leaf with a debt that is paid before its front claim.
-    pub(super) owes: bool,
+    /// What the turns of a leaf are for, if it is [divided](Node::is_divided).
+    pub(super) leaf: Leaf,
+    /// Whether the leaf is among the [`debtors`](super::scheduler::Scheduler::debtors).
+    pub(super) is_debtor: bool,
     /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Kept neither for the
     /// root nor for leaves that have neither a floor nor a ceiling: see [`Tree::offer_of`](super::tree::Tree::offer_of).
     pub(super) offer: Option<Offer>,
@@ -91,6 +93,31 @@ pub(super) struct RareSlots {
 
 impl RareSlots {
     pub(super) const NONE: Self = Self { by_deadline: NOWHERE, recheck: NOWHERE };
+}
+
+/// What the turns of a leaf are for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Leaf {
+    /// What the front claim of its queue costs; 0 if no claim waits.
+    pub(super) cost: u64,
+    /// What is set aside for the front claim.
+    pub(super) paid: u64,
+    /// A debt of the class that is paid before its front claim.
+    pub(super) owed: u64,
+}
+
+impl Leaf {
+    /// What its next turns are for: the debt, or what the front claim still lacks; 0 if no claim waits.
+    #[inline]
+    pub(super) fn front(&self) -> u64 {
+        if self.owed > 0 { self.owed } else { self.cost - self.paid }
+    }
+
+    /// Whether more is known than what the front claim lacks.
+    #[inline]
+    pub(super) fn is_divided(&self) -> bool {
+        self.owed > 0 || self.paid > 0
+    }
 }
 
 impl Node {

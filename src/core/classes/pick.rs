@@ -230,7 +230,8 @@ impl Tree {
     /// The `offer` of a class, or `None` and until when the ceiling of the class holds it back. A debt is never held back: the
     /// ceiling was charged for it already.
     fn under_ceiling(&mut self, id: ClassId, offer: Option<Offer>, now: u64) -> (Option<Offer>, u64) {
-        let Some(tokens) = offer.filter(|offer| !self.rare(offer.leaf).owes).map(|offer| offer.tokens.get()) else {
+        let Some(tokens) = offer.filter(|offer| self.rare(offer.leaf).leaf.owed == 0).map(|offer| offer.tokens.get())
+        else {
             return (offer, u64::MAX);
         };
         let Some(ceiling) = &mut self.rare_mut(id).ceiling else { return (offer, u64::MAX) };

@@ -13,38 +13,13 @@
 
 use super::Pick;
 use super::limits::Limits;
+use super::node::Leaf;
 use super::offer::{ClassId, NO_CLASS};
-use super::parts::Parts;
 use super::tree::Tree;
 use crate::Quota;
 use crate::core::steps;
 use crate::core::supply::Supply;
 use std::collections::VecDeque;
-
-/// What the turns of a leaf are for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Leaf {
-    /// What the front claim of its queue costs; 0 if no claim waits.
-    pub(super) cost: u64,
-    /// What is set aside for the front claim.
-    pub(super) paid: u64,
-    /// A debt of the class that is paid before its front claim.
-    pub(super) owed: u64,
-}
-
-impl Leaf {
-    /// What its next turns are for: the debt, or what the front claim still lacks; 0 if no claim waits.
-    #[inline]
-    fn front(&self) -> u64 {
-        if self.owed > 0 { self.owed } else { self.cost - self.paid }
-    }
-
-    /// Whether more is known than what the front claim lacks.
-    #[inline]
-    fn is_divided(&self) -> bool {
-        self.owed > 0 || self.paid > 0
-    }
-}
 
 /// What the limiter does next, if nothing else happens before.
 #[derive(Clone, Copy, Debug)]
@@ -71,13 +46,8 @@ pub(crate) enum Paid {
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
-    /// The leaves with a debt, or with a front claim for which something is set aside: [`Tree::is_divided`]. Of all others,
-    /// the tree knows what there is to know.
-    leaves: Parts<Leaf>,
     /// The leaves with a debt, and some that have paid theirs.
     pub(super) debtors: Vec<ClassId>,
-    /// Which leaves are among the `debtors`.
-    pub(super) is_debtor: Parts<bool>,
     /// All debts were charged to the limiter. Nothing is served until they are taken off the leaves.
     pub(super) are_debts_charged: bool,
     /// In a limiter with a source of tokens, the leaf that is next stays so: tokens are requested and saved for it that could
@@ -101,9 +71,7 @@ impl Scheduler {
         let tree = Tree::new(Self::limits(supply));
         Self {
             tree,
-            leaves: Parts::new(Leaf::default()),
             debtors: Vec::new(),
-            is_debtor: Parts::new(false),
             are_debts_charged: false,
             saves_for: None,
             turns: VecDeque::new(),
@@ -123,7 +91,7 @@ impl Scheduler {
     #[inline]
     pub(super) fn leaf(&self, id: ClassId) -> Leaf {
         if self.tree.is_divided(id) {
-            self.leaves[id as usize]
+            self.tree.rare(id).leaf
         } else {
             Leaf { cost: self.tree.front(id), paid: 0, owed: 0 }
         }
@@ -131,28 +99,18 @@ impl Scheduler {
 
     #[inline]
     pub(super) fn set_leaf(&mut self, id: ClassId, leaf: Leaf, now: u64) {
-        if leaf.is_divided() {
-            self.leaves[id as usize] = leaf;
-        }
-        self.tree.set_divided(id, leaf.is_divided(), leaf.owed > 0);
+        self.tree.node_mut(id).is_divided = leaf.is_divided();
+        self.tree.rare_mut(id).leaf = leaf;
         self.tree.set_front(id, leaf.front(), now);
     }
 
     /// Adds a leaf below `parent`. If `parent` was a leaf, its own claims become those of a first child, which is
     /// returned too.
     pub(crate) fn add(&mut self, parent: ClassId, weight: u64, now: u64) -> (ClassId, Option<ClassId>) {
-        let moved = self.leaves[parent as usize];
         let own = self.tree.is_leaf(parent).then(|| self.tree.split(parent, now));
         let id = self.tree.add(parent, weight);
-        for _ in self.leaves.len()..self.tree.len() {
-            self.leaves.push(Leaf::default());
-            self.is_debtor.push(false);
-        }
-        if let Some(own) = own.filter(|own| self.tree.is_divided(*own)) {
-            self.leaves[own as usize] = moved;
-            if moved.owed > 0 {
-                self.list_debtor(own);
-            }
+        if let Some(own) = own.filter(|own| self.debt(*own) > 0) {
+            self.list_debtor(own);
         }
         (id, own)
     }

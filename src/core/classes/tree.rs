@@ -207,7 +207,9 @@ impl Tree {
             self.nodes.push(node);
             self.rare.push(rare);
         } else {
-            (*self.node_mut(id), *self.rare_mut(id)) = (node, rare);
+            // Of a former class of this number, which may still be listed.
+            let is_debtor = self.rare(id).is_debtor;
+            (*self.node_mut(id), *self.rare_mut(id)) = (node, RareNode { is_debtor, ..rare });
         }
         if first_child != NO_CLASS {
             self.rare_mut(first_child).previous = id;
@@ -227,7 +229,7 @@ impl Tree {
         (parent.front, parent.is_divided) = (None, false);
         let own = self.node_mut(own);
         (own.front, own.since, own.is_divided) = (front, since, is_divided);
-        self.rare_mut(leaf).owes = std::mem::take(&mut self.rare_mut(id).owes);
+        self.rare_mut(leaf).leaf = std::mem::take(&mut self.rare_mut(id).leaf);
         self.note_whether_bare(leaf);
         self.note_whether_bare(id);
         if front.is_some() {
@@ -266,13 +268,6 @@ impl Tree {
     #[inline]
     pub(crate) fn is_divided(&self, leaf: ClassId) -> bool {
         self.node(leaf).is_divided
-    }
-
-    /// Sets whether a leaf [is divided](Self::is_divided), and whether it pays a debt first.
-    #[inline]
-    pub(crate) fn set_divided(&mut self, leaf: ClassId, is_divided: bool, owes: bool) {
-        self.node_mut(leaf).is_divided = is_divided;
-        self.rare_mut(leaf).owes = owes;
     }
 
     /// What the front claim of a leaf lacks; 0 if no claim waits.

@@ -9,6 +9,7 @@ use crate::core::classes::{KeyName, ROOT, tags};
 use crate::core::state::Served;
 use crate::core::steps;
 use crate::core::wakes::Wakes;
+use crate::handle::Handle;
 use crate::{Class, Limiter, ManualClock, Quota, Share};
 use std::time::Duration;
 use tokio_test::task::spawn;
@@ -170,6 +171,22 @@ fn what_removed_classes_leave_does_not_pile_up() {
         clock.advance(Duration::from_millis(10));
     }
     assert!(retained() < Some(30), "{:?}, although after 50 ms a ceiling is full again", retained());
+}
+
+#[test]
+fn debts_of_classes_that_come_and_go_are_not_listed_again_and_again() {
+    let (limiter, clock) = limiter(Quota::per_second(10).burst(1).initial(0));
+    let mut ahead = spawn(limiter.consume(1_000_000));
+    assert!(ahead.poll().is_pending());
+    for name in 0..100 {
+        let class = limiter.class(name.to_string(), Share::weight(1_000)).expect("free");
+        let core = limiter.core();
+        core.with(|state, rovers, _| state.charge(rovers, class.scope().id, 1));
+        clock.advance(Duration::from_secs(1));
+    }
+    let mut state = limiter.core().state.lock();
+    let listed = state.classes_mut().expect("built with classes").scheduler.debtors.len();
+    assert!(listed <= 4, "{listed}");
 }
 
 /// A key is gone while another one still waits below the class that was removed: no class takes over what it leaves.
