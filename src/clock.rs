@@ -54,7 +54,8 @@ pub(crate) use time::{Chosen, Time, whole_nanos};
 /// is set forward. A clock that follows the time of day can be set back: then callers wait for the difference, too.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the time since an origin that the clock chooses. It is called outside of all locks, except beside
-    /// [`wall`](Self::wall).
+    /// [`wall`](Self::wall). If it panics, so does the call that reads it, which has then changed nothing; but a
+    /// dropped grant is released all the same.
     fn now(&self) -> Duration;
 
     /// Returns the time of day, which decides when the periods of calendar quotas begin: by default that of the system. It

@@ -82,8 +82,8 @@ error_enum! {
             quota_name: Option<&'static str>,
         },
         /// The caller had to wait, but there is no tokio runtime to wake it.
-        /// [`Limiter::consume`](crate::Limiter::consume) shows how to wait on another executor. `within` always needs a
-        /// runtime, because its timer is tokio's.
+        /// [`Limiter::consume`](crate::Limiter::consume) shows how to wait on another executor. `within` needs a
+        /// runtime even there, because its timer is tokio's.
         #[error(
             "cannot wait outside of a tokio runtime: enter one with `handle.enter()`, call blocking_consume, or (not for \
              `within`, which uses tokio's timer) spawn limiter.replenisher() on one"

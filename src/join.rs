@@ -54,7 +54,8 @@ use tokio::runtime::Handle as Runtime;
 /// turn. A joint claim waits for its turn while an older one of its class has had its turn and is not granted, and so do the
 /// claims behind it. Two classes of one limiter are [`Repeated`](JoinError::Repeated).
 ///
-/// The claim ends if one of its limiters is closed or its class removed.
+/// The claim ends if one of its limiters is closed or its class removed. It has at most 32 limiters: more do not
+/// compile.
 ///
 /// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
 /// because they also depend on the other queues. [`within`](Join::within) bounds the wait.

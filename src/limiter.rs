@@ -80,6 +80,8 @@ impl Limiter {
     /// * [`Closed`](ConsumeError::Closed): the limiter is closed, or is closed during the wait.
     /// * [`QueueFull`](ConsumeError::QueueFull): `max_waiting` callers are already waiting.
     /// * [`NoRuntime`](ConsumeError::NoRuntime): the call would have to wait outside of a tokio runtime.
+    /// * [`Unreachable`](ConsumeError::Unreachable), [`QuotaConflict`](ConsumeError::QuotaConflict): the quota is
+    ///   distributed.
     ///
     /// # Cancel safety
     ///
@@ -234,9 +236,11 @@ impl Limiter {
     ///
     /// * [`Denied`](TryAcquireError::Denied): not now. The error says when to retry, how many tokens remain, and which
     ///   bound refused.
-    /// * [`TooLarge`](TryAcquireError::TooLarge): the cost exceeds a burst or the in-flight cap, so waiting would not
-    ///   help.
+    /// * [`TooLarge`](TryAcquireError::TooLarge): the cost exceeds a burst (half of a distributed one), the in-flight
+    ///   cap or [`max_cost`](crate::Builder::max_cost), so a retry would not help.
     /// * [`Closed`](TryAcquireError::Closed): the limiter is closed.
+    /// * [`Unreachable`](TryAcquireError::Unreachable), [`QuotaConflict`](TryAcquireError::QuotaConflict): the quota is
+    ///   distributed.
     ///
     /// # Exactness and speed
     ///

@@ -149,7 +149,8 @@ impl Quota {
     /// [`Limiter::set_quota`](crate::Limiter::set_quota) leaves them where they are if the period stays the same; its
     /// documentation says what happens otherwise.
     ///
-    /// In any window, at most `burst + amount x (period ends inside the window)` tokens pass.
+    /// In any window, at most `burst + amount x (period ends inside the window)` tokens pass. A quota that is not
+    /// continuous stays as it is.
     #[must_use = "this returns the changed quota"]
     pub const fn stepped(mut self) -> Self {
         if matches!(self.refill, Refill::Continuous) {
@@ -160,7 +161,7 @@ impl Quota {
 
     /// Makes the quota a sliding window: in **any** window of one period, at most the amount is granted, and all of it may
     /// be granted at once. Use it for a server that refuses more than the amount in a fixed window of which the client
-    /// does not know where it begins.
+    /// does not know where it begins. A quota that is manual or of a calendar stays as it is.
     ///
     /// Tokens come back one period after they were granted, or up to a 32nd of the period later if the amount is above
     /// 33: grants close to each other are counted together, so that memory is bounded. There is no burst beside the

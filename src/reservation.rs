@@ -62,7 +62,7 @@ pub struct Reservation<'a, const N: usize, L: Handle = Limiter> {
 #[derive(Debug)]
 struct Part<'a, L: Handle> {
     grant: Grant<'a, L>,
-    /// The units used so far; `None` if they are not counted or were settled.
+    /// The units used so far; `None` if they are not counted.
     counted: Option<u64>,
 }
 
@@ -110,15 +110,15 @@ impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
         self.parts[resource].grant.grow_within(units)
     }
 
-    /// Sets the real cost of a resource, which replaces the counted units; see [`Grant::settle`].
+    /// Sets the real cost of a resource, which replaces the units counted so far; see [`Grant::settle`].
     ///
     /// # Panics
     ///
     /// Panics if there is no such resource, or if the limiter's [clock](crate::Clock) panics.
     pub fn settle(&mut self, resource: usize, actual: u64) {
         let part = &mut self.parts[resource];
-        part.counted = None;
         part.grant.settle(actual);
+        part.counted = Some(part.grant.cost());
     }
 }
 

@@ -8,6 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A clock that is moved by hand, for tests without a runtime. Clones share their time.
 ///
+/// No timer follows it. After it was moved, [`Limiter::tick`](crate::Limiter::tick) wakes the waiters that are due. It
+/// does not wake a claim whose [`within`](crate::Consume::within) has ended, which finds out when it is polled next.
+///
 /// # Examples
 ///
 /// ```

@@ -195,8 +195,8 @@ error_enum! {
         /// A change at run time of the in-flight cap, on a limiter built without one.
         #[error("this limiter has no in-flight cap to change: build it with max_in_flight")]
         NotCapped,
-        /// `distributed` was called without a quota, or with more than one.
-        #[error("a distributed limiter has exactly one quota: write `.quota(...)` once before `.distributed(store)`")]
+        /// `distributed` was called before any quota was added, or twice.
+        #[error("`.distributed(store)` makes the quota before it distributed: write it once, after `.quota(...)`")]
         DistributedQuotaCount,
         /// A manual quota has no rate, so it cannot be distributed.
         #[error("{} is distributed and manual: give it a rate, such as Quota::per_second(10)", Of(*quota, *quota_name))]

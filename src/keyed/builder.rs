@@ -304,7 +304,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// which costs nothing.
     ///
     /// The memory is bounded, whatever the keys are: some 40 kB for each of the three ranks with 8-byte keys, plus what
-    /// about a thousand keys own elsewhere. With [`max_keys`](Self::max_keys) above 400,000, it is two counters for
+    /// about a thousand keys own elsewhere. With [`max_keys`](Self::max_keys) above 200,000, it is two counters for
     /// each 384 keys and rank. docs/BENCHMARKS.md has the additional cost of a grant.
     pub fn top(mut self, window: Duration) -> Self {
         self.settings.set_twice.set("top", &mut self.settings.top, window);

@@ -58,7 +58,7 @@ impl Quotas {
         self.0.len()
     }
 
-    /// Returns true if there is no quota. No limiter can be built then.
+    /// Returns true if there is no quota. Only keys with a parent or an in-flight cap can do without one.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

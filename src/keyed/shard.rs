@@ -37,6 +37,8 @@
 //! * when the window in which packed levels can be read ends;
 //! * when a new key finds the map full.
 //!
+//! A full key is also forgotten when its live entry retires, and when a change of the common quotas is applied.
+//!
 //! It visits no slot if no key can be full yet (see [`KeyLimit`]) and that window goes on. Amortized, it costs each call
 //! less than one slot, and no call visits more than one shard. A new key that finds the map full is the exception: it
 //! may visit several small shards, but no more slots than one large shard has.

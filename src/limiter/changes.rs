@@ -25,7 +25,9 @@ impl Limiter {
     /// | manual | manual | nothing accrues |
     /// | sliding | sliding | the tokens in the window, instead of the level: each comes back one new period after its grant |
     /// | any | sliding | what is missing of the amount counts as granted now |
-    /// | any | another kind of refill | nothing: the first token, or the first period, counts from this instant |
+    /// | calendar | the same calendar | the period goes on |
+    /// | any | calendar | the level: the amount comes when the next period begins |
+    /// | any | any other kind of refill | nothing: the first token, or the first period, counts from this instant |
     ///
     /// Setting the same quota again, however often, therefore changes nothing. Each change to another period can lose
     /// as much as the new quota mints in a nanosecond, and never gains anything. A limiter that is switched between

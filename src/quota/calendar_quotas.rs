@@ -7,7 +7,8 @@ use crate::error::ConfigError;
 /// Quotas whose periods begin at instants of the wall clock, such as midnight in Los Angeles. Feature `calendar`.
 ///
 /// **Within one period, tokens granted less tokens refunded <= amount.** When a period begins, the bucket has the amount,
-/// whatever was left: nothing is carried over. A refund of tokens that were granted in an earlier period frees
+/// whatever was left: nothing is carried over. (Only a claim for more than the amount waits for the amounts of several
+/// periods, and is granted whole in the last of them.) A refund of tokens that were granted in an earlier period frees
 /// nothing, and neither does one of a call that would have waited in a [dry run](crate::Builder::dry_run), nor in the parent
 /// of a keyed limiter one of a key.
 ///
@@ -127,8 +128,8 @@ impl Quota {
         Ok(self)
     }
 
-    /// Makes the periods of a stepped quota begin at multiples of the period since 1970, as the fixed windows of other
-    /// systems do. All that is said of calendar quotas holds for it. A manual quota stays as it is.
+    /// Makes all tokens of a period arrive at its beginning, which is a multiple of the period since 1970, as the fixed
+    /// windows of other systems do. All that is said of calendar quotas holds for it. A manual quota stays as it is.
     ///
     /// # Examples
     ///

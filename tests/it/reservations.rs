@@ -186,6 +186,19 @@ fn what_was_never_counted_stays_charged() {
     assert_eq!(charged, [1, 70, 0]);
 }
 
+#[test]
+fn what_is_counted_after_a_settle_comes_on_top() {
+    let clock = ManualClock::new();
+    let [requests, _, output, _] = provider(&clock);
+    let mut stream = reserve([(&requests, 1), (&output, 50)]).now_or_never().unwrap().unwrap();
+    stream.count(1, 40);
+    stream.settle(1, 30);
+    stream.count(1, 5);
+    assert_eq!(stream.cost(1), 35);
+    drop(stream);
+    assert_eq!(output.snapshot().granted - output.snapshot().refunded, 35);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reservation_grows_within_its_quota() {
     let tokens = Limiter::new(Quota::per_second(100).burst(10)).unwrap();

@@ -1,7 +1,7 @@
 //! A client with a limiter for each host, which slows down and pauses as the host's responses say.
 //!
 //! ```text
-//! cargo run -p tollgate-tower --features http --example polite_client -- http://127.0.0.1:3000/ 10
+//! cargo run -p tollgate-tower --features keyed,http --example polite_client -- http://127.0.0.1:3000/ 10
 //! ```
 //!
 //! The example `axum_api` is a server to try it with.

@@ -145,7 +145,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// without it.
     ///
     /// The counts are upper bounds: each exceeds the truth by its [`error`](crate::TopKey::error) at most. All counts
-    /// fade: an event counts whole at first, a third after one window, a twentieth after three. The count of a key with
+    /// fade: an event counts whole at first, a third after one window, a 25th after three. The count of a key with
     /// a constant rate is that of one window, or up to an eighth less. Tokens count as they are granted, not as they
     /// are [settled](crate::KeyedGrant::settle). Takes one shard's lock at a time.
     ///

@@ -75,7 +75,7 @@ impl ProblemType {
 /// | denied: a quota, the in-flight cap, waiting callers | 429 | when the tokens are available; none for the cap |
 /// | too late: the wait is longer than allowed | 429 | when the wait is short enough |
 /// | denied or too late: the parent of a keyed limiter is paused, or at its in-flight cap | 503 | the same |
-/// | paused, queue full, wait timed out, too many keys | 503 | when used-up quotas have more, if there are any |
+/// | paused, queue full, wait timed out, and all others | 503 | when used-up quotas have more, if there are any |
 /// | closed, or no runtime | 503 | none |
 /// | too large for any wait to help | 413 | none |
 ///
