@@ -62,14 +62,16 @@ pub struct Reservation<'a, const N: usize, L: Handle = Limiter> {
 #[derive(Debug)]
 struct Part<'a, L: Handle> {
     grant: Grant<'a, L>,
-    /// The units used so far; `None` if they are not counted.
+    /// The units used so far; `None` if none were counted since the cost was settled.
     counted: Option<u64>,
+    /// The settled cost, on top of which units are counted.
+    settled: u64,
 }
 
 impl<'a, const N: usize, L: Handle> From<[Grant<'a, L>; N]> for Reservation<'a, N, L> {
     /// Makes a reservation of grants, such as those of [`try_join`](crate::try_join).
     fn from(grants: [Grant<'a, L>; N]) -> Self {
-        Self { parts: grants.map(|grant| Part { grant, counted: None }) }
+        Self { parts: grants.map(|grant| Part { grant, counted: None, settled: 0 }) }
     }
 }
 
@@ -91,7 +93,7 @@ impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
     /// Panics if there is no such resource, or if the limiter's [clock](crate::Clock) panics.
     pub fn count(&mut self, resource: usize, units: u64) {
         let part = &mut self.parts[resource];
-        let counted = part.counted.unwrap_or(0).saturating_add(units);
+        let counted = part.counted.unwrap_or(part.settled).saturating_add(units);
         part.counted = Some(counted);
         part.grant.grow(counted.saturating_sub(part.grant.cost()));
     }
@@ -117,8 +119,9 @@ impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
     /// Panics if there is no such resource, or if the limiter's [clock](crate::Clock) panics.
     pub fn settle(&mut self, resource: usize, actual: u64) {
         let part = &mut self.parts[resource];
+        part.counted = None;
         part.grant.settle(actual);
-        part.counted = Some(part.grant.cost());
+        part.settled = part.grant.cost();
     }
 }
 

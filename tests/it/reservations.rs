@@ -199,6 +199,17 @@ fn what_is_counted_after_a_settle_comes_on_top() {
     assert_eq!(output.snapshot().granted - output.snapshot().refunded, 35);
 }
 
+#[test]
+fn what_grows_after_a_settle_stays_charged() {
+    let clock = ManualClock::new();
+    let [requests, _, output, _] = provider(&clock);
+    let mut stream = reserve([(&requests, 1), (&output, 50)]).now_or_never().unwrap().unwrap();
+    stream.settle(1, 30);
+    stream.grow_within(1, 10).now_or_never().unwrap().unwrap();
+    drop(stream);
+    assert_eq!(output.snapshot().granted - output.snapshot().refunded, 40);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reservation_grows_within_its_quota() {
     let tokens = Limiter::new(Quota::per_second(100).burst(10)).unwrap();
