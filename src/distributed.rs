@@ -32,6 +32,7 @@
 //! | `distributed/incarnation.rs` | whether a store still has the state of its last answer; pure |
 //! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
+//! | `distributed/planner/choose.rs` | what the refill task does next: request tokens, or sleep |
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters, and keeps unused |
 //! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/leases/source.rs` | the promised tokens as the core's `Source` |

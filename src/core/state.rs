@@ -3,11 +3,11 @@
 //! The operations are in the files below `state/`: serving the queue in `serving.rs` and `step.rs`, claims that arrive
 //! in `claims.rs`, cancellation and changes of the limiter in `changes.rs`, pauses in `pausing.rs`, calls on a queue
 //! that is behind in `deferred.rs`, estimates in `forecast.rs`, quotas in dry run in `dry_run.rs`, joint claims in
-//! `joint.rs` and `joint_review.rs`, external tokens in `source.rs`, what a child and what a parent does in
-//! `as_child.rs` and `as_parent.rs`, read access in `view.rs`, the in-flight cap in `ceiling.rs`, the levels that outlive
-//! the limiter in `saved.rs`, and the fast path's limits in `publish.rs`. With classes: service in `classes.rs`, claims
-//! in `class_claims.rs`, `class_refusals.rs` and `class_departures.rs`, joint claims in `class_joint.rs`, shares in
-//! `shares.rs`, read access in `class_view.rs`.
+//! `joint.rs` and `joint_review.rs`, external tokens in `source.rs`, the periods of calendars in `calendar.rs`, what a
+//! child and what a parent does in `as_child.rs` and `as_parent.rs`, read access in `view.rs`, the in-flight cap in
+//! `ceiling.rs`, the levels that outlive the limiter in `saved.rs`, and the fast path's limits in `publish.rs`. With
+//! classes: service in `classes.rs`, claims in `class_claims.rs`, `class_refusals.rs` and `class_departures.rs`, joint
+//! claims in `class_joint.rs`, shares in `shares.rs`, read access in `class_view.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.

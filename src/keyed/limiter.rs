@@ -93,9 +93,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Limiter::consume`](crate::Limiter::consume), and
+    /// Returns the errors of [`Limiter::consume`](crate::Limiter::consume),
     /// [`TooManyKeys`](crate::ConsumeError::TooManyKeys) for a new key while as many keys owe tokens as
-    /// [`max_keys`](KeyedBuilder::max_keys) allows.
+    /// [`max_keys`](KeyedBuilder::max_keys) allows, and [`BadQuota`](crate::ConsumeError::BadQuota) of
+    /// [`quota_by`](KeyedBuilder::quota_by).
     ///
     /// # Cancel safety
     ///
@@ -186,9 +187,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Limiter::try_acquire`](crate::Limiter::try_acquire), and
+    /// Returns the errors of [`Limiter::try_acquire`](crate::Limiter::try_acquire),
     /// [`TooManyKeys`](TryAcquireError::TooManyKeys) for a new key while as many keys owe tokens as
-    /// [`max_keys`](KeyedBuilder::max_keys) allows.
+    /// [`max_keys`](KeyedBuilder::max_keys) allows, and [`BadQuota`](TryAcquireError::BadQuota) of
+    /// [`quota_by`](KeyedBuilder::quota_by).
     ///
     /// # Panics
     ///

@@ -27,14 +27,16 @@
 //! | `limiter.rs`, `limiter/` | the public methods, and what they do to the levels or the live entry of a key |
 //! | `builder.rs`, `builder/`, `snapshot.rs`, `entries.rs` | builds a limiter; shows its state |
 //! | `as_keyed_limiter.rs` | the trait by which adapters take keyed limiters |
-//! | `claim.rs`, `grant.rs`, `map_ref.rs`, `to_key.rs` | the futures and the grants that callers hold, and their keys |
+//! | `claim.rs`, `wait.rs`, `grant.rs`, `map_ref.rs`, `to_key.rs` | the futures and the grants that callers hold, and their keys |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
 //! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
 //! | `slots.rs`, `groups.rs` | the table of a shard |
 //! | `key_limit.rs` | the bound on the number of keys |
 //! | `quotas.rs` | the quotas of a key, as a value that users write |
 //! | `rate.rs`, `rates.rs` | levels and packed levels, of one quota and of all quotas of a key: pure arithmetic |
+//! | `periods.rs` | the periods of calendar quotas, which all keys share |
 //! | `live.rs` | converts a level to a limiter core and back |
+//! | `dry_run.rs` | whether the quotas of all keys are in dry run, and what it has found |
 //! | `driver_pool.rs`, `driver_pool/` | the tasks that serve waiters |
 //! | `state.rs` | levels that outlive the process |
 //! | `top.rs` | the keys with the most grants, refusals and waits |
