@@ -245,8 +245,9 @@ impl Limiter {
     /// # Exactness and speed
     ///
     /// On a burst of 64 or more, calls more frequent than about one per microsecond do not read the clock each time.
-    /// Up to a 64th of the burst is then granted by one atomic operation per call. No token is ever granted early. Up
-    /// to that 64th of the burst can be granted one call late. Bursts below 64 always use the exact path.
+    /// Up to a 64th of the burst is then granted by one atomic operation per call. No token is ever granted early. Such a
+    /// grant counts as made at the next reading of the clock, so a bucket that was full gains nothing until then: it can
+    /// lose as many tokens, at most that 64th of the burst. Bursts below 64 always use the exact path.
     ///
     /// # Examples
     ///

@@ -10,7 +10,7 @@
 //!
 //! All that holds only if no token of the stride was taken after the reading at which it ends. A caller may have read the
 //! time before it locked the shard, and another thread may take tokens in between. So the end of a stride reads the time
-//! itself, under the lock. The clock must therefore be no user code: keys run ahead on tokio's clock only.
+//! itself, under the lock. The clock must therefore be no user code: keys run ahead on tokio's clock and quanta's only.
 
 use super::{EntryIndex, FastPath, Left, Own, Shard, Slot, SlotRef};
 use crate::clock::Time;
