@@ -149,10 +149,18 @@ impl Window {
     /// This window, with the `amount` and the period of another quota from now on. What is in it stays in it for the new
     /// period.
     pub(crate) fn resized(&self, amount: u64, period: u64) -> Self {
-        let mut window = Self { known_from: self.known_from, ..Self::new(amount, period, self.now) };
+        let mut window = Self { known_from: self.known_from, used: self.used, ..Self::new(amount, period, self.now) };
+        let mut last_end = None;
         for slot in &self.slots {
-            let at = slot.back_at.saturating_sub(self.period);
-            window.grant_at(at, slot.tokens);
+            // Beyond the end of time, the instant of its grants is not known: it is now at the latest.
+            let at = if slot.back_at == u64::MAX { self.now } else { slot.back_at - self.period };
+            let (back_at, end) = (at.saturating_add(period), window.back_at(at));
+            match window.slots.back_mut().filter(|_| Some(end) <= last_end) {
+                Some(last) => *last = Slot { back_at: last.back_at.max(back_at), tokens: last.tokens + slot.tokens },
+                // Not at the end of the slot: one change after the other would move it on, and it would never come back.
+                None => window.slots.push_back(Slot { back_at, tokens: slot.tokens }),
+            }
+            last_end = Some(end);
         }
         window
     }

@@ -70,7 +70,7 @@ impl Bucket {
 
     fn count(&mut self, tokens: Int, now: Int) {
         let Refill::Sliding { amount, period } = self.rule.refill else { return };
-        let width = if amount > 33 { div_ceil(period, 32) } else { 1 };
+        let width = width(amount, period);
         let last = self.window.back().map_or(Int::MIN, |last| last.0);
         let at = (div_ceil(now, width) * width).max(last);
         let distinct =
@@ -200,10 +200,13 @@ impl Bucket {
         let window = std::mem::take(&mut self.window);
         let was_sliding = matches!(self.rule.refill, Refill::Sliding { .. });
         self.rule = rule;
-        if let Refill::Sliding { amount, .. } = rule.refill {
+        if let Refill::Sliding { amount, period } = rule.refill {
             if was_sliding {
                 self.level = amount - window.iter().map(|(_, tokens)| tokens).sum::<Int>();
-                window.into_iter().for_each(|(at, tokens)| self.count(tokens, at));
+                let slot = |at: Int| div_ceil(at, width(amount, period));
+                let instants = || window.iter().map(|(at, _)| *at);
+                let last_of_slot = |at| instants().filter(|other| slot(*other) == slot(at)).max().unwrap_or(at);
+                self.window = window.iter().map(|(at, tokens)| (last_of_slot(*at), *tokens)).collect();
                 self.slide(now);
             } else {
                 self.gone = now - 1;
@@ -231,6 +234,11 @@ impl Rule {
 
 fn first_origin(rule: Rule, now: Int) -> Int {
     if let Refill::Calendar { period, .. } = rule.refill { -(WALL % period) } else { now }
+}
+
+/// How long grants come back together.
+fn width(amount: Int, period: Int) -> Int {
+    if amount > 33 { div_ceil(period, 32) } else { 1 }
 }
 
 fn gcd(a: Int, b: Int) -> Int {

@@ -36,6 +36,34 @@ fn a_claim_that_waits_when_the_amount_falls_below_it_is_granted_alone() {
 }
 
 #[test]
+fn tokens_come_back_after_a_period_however_often_the_period_changes() {
+    let fixture = Fixture::new(Quota::new(100, 320 * SECOND).sliding());
+    let _grant = fixture.take(100);
+    for second in 0..324 {
+        assert!(second > 320 || fixture.limiter.available() == 0, "after {second} s");
+        let quota = Quota::new(100, (320 + second % 5) * SECOND).sliding();
+        fixture.limiter.set_quota(0, quota).unwrap();
+        fixture.pass(SECOND);
+    }
+    assert_eq!(fixture.limiter.available(), 100);
+}
+
+/// Tokens that would come back after the end of time come back one new period after the change.
+#[test]
+fn a_window_as_long_as_all_time_that_becomes_short_counts_its_grants() {
+    for amount in [9, 100] {
+        let fixture = Fixture::new(Quota::new(amount, Duration::from_nanos(u64::MAX)).sliding());
+        fixture.pass(100 * SECOND);
+        let _grant = fixture.take(amount);
+        fixture.limiter.set_quota(0, Quota::per_minute(amount).sliding()).unwrap();
+        fixture.pass(MINUTE - NANO);
+        assert_eq!(fixture.limiter.available(), 0);
+        fixture.pass(NANO);
+        assert_eq!(fixture.limiter.available(), amount);
+    }
+}
+
+#[test]
 fn a_sliding_quota_is_refused_where_no_window_is_counted() {
     let quota = sliding(9);
     let error = |setting| ConfigError::SlidingUnsupported { quota: 0, quota_name: None, setting };
