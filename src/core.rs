@@ -221,7 +221,7 @@ impl Core {
     /// Reads tail and time; `None` if the clock panics, and the caller then uses the last sample. A cancellation must
     /// not unwind here: its place would be dropped while it is linked in the queue, which aborts the process.
     pub(crate) fn sample_or_last(&self) -> Option<Sample> {
-        catch_unwind(AssertUnwindSafe(|| self.sample())).ok()
+        quietly(|| self.sample())
     }
 
     /// Drops a reference that was held for a moment, and tells the keyed limiter, which may remove the key if it was
@@ -237,6 +237,11 @@ impl Core {
     pub(crate) fn weak(&self) -> Weak<Self> {
         self.weak.clone()
     }
+}
+
+/// Runs code that may be the user's. If it panics, the panic ends here; the panic hook has reported it.
+pub(crate) fn quietly<R>(act: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(act)).map_err(drop_quietly).ok()
 }
 
 /// Drops a value that may be the user's. Its destructor may panic, and such a panic must neither lose a grant nor leave

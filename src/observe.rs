@@ -31,9 +31,9 @@ mod verdict;
 mod wait_record;
 
 use crate::clock::Time;
+use crate::core::quietly;
 use crate::error::Refused;
 use std::fmt::Debug;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;
@@ -206,9 +206,4 @@ fn refused_by(observer: &dyn Observer, class: Option<&ClassLabel>, cost: u64, re
     if observer.records_refusals() {
         quietly(|| observer.refused(class, cost, refusal));
     }
-}
-
-/// Runs foreign code, and catches its panics where a panic would harm the limiter or other callers.
-fn quietly<T>(tell: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget).ok()
 }

@@ -81,7 +81,6 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
 
     /// [`settle`](Self::settle) for costs that cannot be undone: if the clock panics, the last sample of the time is
     /// used.
-    #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
         self.settle_as_of(Core::sample_or_last, actual);
     }

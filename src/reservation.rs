@@ -4,7 +4,6 @@ use crate::error::ConsumeError;
 use crate::grant::Grant;
 use crate::handle::{Handle, Limiter};
 use crate::join::Join;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Waits until every limiter can grant its cost, as [`join`](crate::join) does, and returns the grants as one [`Reservation`].
 ///
@@ -128,13 +127,7 @@ impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
 impl<L: Handle> Drop for Part<'_, L> {
     fn drop(&mut self) {
         if let Some(counted) = self.counted.take() {
-            // A second panic would abort: while another one unwinds, the estimate stays charged if the clock panics.
-            let mut settle = || self.grant.settle(counted);
-            if std::thread::panicking() {
-                let _ = catch_unwind(AssertUnwindSafe(settle));
-            } else {
-                settle();
-            }
+            self.grant.settle_anyway(counted);
         }
     }
 }

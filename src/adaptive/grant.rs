@@ -4,13 +4,13 @@ use super::control::Stamp;
 use super::{Shared, Target};
 use crate::adaptive::target::Settle;
 use crate::as_limiter::AsLimiter;
+use crate::core::quietly;
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
 use crate::handle::Limiter;
 use pin_project_lite::pin_project;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -235,13 +235,8 @@ impl<T: Target> Attempt<T> {
 impl<T: Target> Drop for Attempt<T> {
     fn drop(&mut self) {
         let Some(shared) = self.shared.take() else { return };
-        let report = || shared.accepted(self.stamp, self.cost);
-        // Changing the rate reads the limiter's clock, which is user code and may panic. A second panic would abort.
-        if std::thread::panicking() {
-            let _ = catch_unwind(AssertUnwindSafe(report));
-        } else {
-            report();
-        }
+        // Changing the rate reads the limiter's clock, which is user code and may panic.
+        quietly(|| shared.accepted(self.stamp, self.cost));
     }
 }
 

@@ -1,8 +1,8 @@
 //! A limiter's own time, and how long a driver sleeps by it.
 
 use super::{Clock, ManualClock};
+use crate::core::quietly;
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
@@ -116,7 +116,7 @@ impl Time {
             // The time last: if the thread is interrupted in between, periods begin late rather than early.
             i128::from(nanos_of_wall(wall)) - i128::from(self.now())
         };
-        catch_unwind(AssertUnwindSafe(read)).ok()
+        quietly(read)
     }
 
     pub(crate) fn is_tokios(&self) -> bool {
@@ -139,7 +139,7 @@ impl Time {
     /// Like [`instant`](Self::instant), for a driver that sleeps on behalf of waiters: a clock that panics must not end
     /// the driver.
     pub(crate) fn instant_or_retry(&self, at: u64) -> Instant {
-        catch_unwind(AssertUnwindSafe(|| self.instant(at))).unwrap_or_else(|_| Instant::now() + RETRY)
+        quietly(|| self.instant(at)).unwrap_or_else(|| Instant::now() + RETRY)
     }
 
     /// Returns the instant of `at` on tokio's clock. An instant far away is moved closer: the caller wakes early,

@@ -1,11 +1,10 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
-use super::Core;
+use super::{Core, quietly};
 use crate::core::joint::JointSet;
 use arrayvec::ArrayVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
@@ -225,8 +224,5 @@ fn wake_list() {
 }
 
 fn wake(waker: Waker) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        // Dropping the payload may panic too.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
-    }
+    quietly(|| waker.wake());
 }

@@ -8,6 +8,7 @@
 use super::chunks::Chunks;
 use crate::as_limiter::AsLimiter;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -56,21 +57,19 @@ impl<L: AsLimiter> Reading<L> {
             self.chunks.stall(cx, answer.is_ready());
             return answer;
         }
-        match self.chunks.poll_pay(cx, got) {
-            // The chunk may have become smaller than the read.
-            Poll::Ready(Ok(paid)) if paid >= got => {
-                self.chunks.spend(got);
-                buf.advance(got);
-                Poll::Ready(Ok(()))
-            }
-            answer => {
-                self.start = 0;
-                self.aside.clear();
-                self.aside.extend_from_slice(part.filled());
-                ready!(answer)?;
-                self.poll_hand_out(cx, buf)
-            }
+        let answer = catch_unwind(AssertUnwindSafe(|| self.chunks.poll_pay(cx, got)));
+        // The chunk may have become smaller than the read.
+        if matches!(answer, Ok(Poll::Ready(Ok(paid))) if paid >= got) {
+            self.chunks.spend(got);
+            buf.advance(got);
+            return Poll::Ready(Ok(()));
         }
+        // Also if the clock or the waker has panicked: the bytes are not in the inner reader any more.
+        self.start = 0;
+        self.aside.clear();
+        self.aside.extend_from_slice(part.filled());
+        ready!(answer.unwrap_or_else(|panic| resume_unwind(panic)))?;
+        self.poll_hand_out(cx, buf)
     }
 
     /// Pays for the bytes in the internal buffer, and returns those that are paid for.

@@ -23,9 +23,9 @@ use super::rates::{Kind, Rates};
 use super::shard::{DeferredDrops, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::SpaceSaving;
 use super::{Hashed, ToKey};
-use crate::core::Core;
 use crate::core::classes::{KeyName, MAX_WEIGHT};
 use crate::core::state::ChildLimiter;
+use crate::core::{Core, quietly};
 use crate::error::ConfigError;
 use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
@@ -187,10 +187,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// Retires the live entry at this address if it is not needed any more. Returns true if it is not in the map any
     /// more.
     fn retire(&self, hash: u64, live: *const Core, now: u64) -> bool {
-        let retire = || self.in_shard(self.shard_of(hash), |shard, context| shard.retire(hash, live, now, context));
         // `Hash` of a key may panic when the shard catches up. The panic must not end the driver, which tries again
         // later.
-        catch_unwind(AssertUnwindSafe(retire)).unwrap_or(false)
+        let retire = || self.in_shard(self.shard_of(hash), |shard, context| shard.retire(hash, live, now, context));
+        quietly(retire).unwrap_or(false)
     }
 
     /// Calls `act` in the shard of `key`, and again after asking for a quota or making space. The inner error is the

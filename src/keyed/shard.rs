@@ -64,10 +64,9 @@ use super::rate::Left;
 use super::rates::{Kind, Levels, Packed, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
 use super::top::Ranks;
-use crate::core::{Core, drop_quietly};
+use crate::core::{Core, drop_quietly, quietly};
 use crate::error::{ConfigError, TryAcquireError};
 use ahead::Ahead;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A shard with fewer slots than this is not worth sweeping or shrinking.
@@ -242,7 +241,7 @@ impl<K> Shard<K> {
     #[inline]
     pub(super) fn count_rank<R>(&mut self, count: impl FnOnce(&mut Ranks<K>) -> R) -> Option<R> {
         let ranks = self.ranks.as_mut()?;
-        catch_unwind(AssertUnwindSafe(|| count(ranks))).ok()
+        quietly(|| count(ranks))
     }
 
     /// Visits nothing but live entries and levels that are not packed.

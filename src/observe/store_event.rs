@@ -1,6 +1,7 @@
 //! Events of the store of a distributed quota. Reported to the global observer, because many limiters share a store.
 
-use super::{GLOBAL, quietly};
+use super::GLOBAL;
+use crate::core::quietly;
 use crate::distributed::StoreError;
 use std::fmt::Debug;
 

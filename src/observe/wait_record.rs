@@ -1,6 +1,7 @@
 //! A claim's record of its wait, for the observers of the limiter.
 
-use super::{ClassLabel, Ending, OBSERVED, Observed, ObservedWait, Observers, QueueInfo, quietly, refused_by};
+use super::{ClassLabel, Ending, OBSERVED, Observed, ObservedWait, Observers, QueueInfo, refused_by};
+use crate::core::quietly;
 use crate::error::ConsumeError;
 use std::sync::Arc;
 

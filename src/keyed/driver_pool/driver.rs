@@ -1,15 +1,14 @@
 //! The driver task of one mailbox.
 
 use super::{DriverPool, EntryOwner, Mailbox, QueueWaker, SMALL};
-use crate::core::Core;
 use crate::core::alarm::Alarm;
 use crate::core::drivers::NO_TIMER;
 use crate::core::replenisher::Replenisher;
+use crate::core::{Core, quietly};
 use pin_project_lite::pin_project;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -147,7 +146,7 @@ impl Future for KeyedReplenisher {
             collect(this.mailbox, this.woken, cx.waker());
             this.due.extend(this.woken.drain(..).map(Job::Serve));
             // If reading the clock panics, nothing is due yet.
-            let now = catch_unwind(AssertUnwindSafe(|| this.pool.time.now())).unwrap_or(0);
+            let now = quietly(|| this.pool.time.now()).unwrap_or(0);
             while let Some(timer) = this.timers.first_entry().filter(|timer| timer.key().at <= now) {
                 let (timer, live) = timer.remove_entry();
                 this.due.push_back(Job::Due(timer, live));

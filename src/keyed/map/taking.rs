@@ -1,10 +1,10 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
 use super::{Map, Taken};
-use crate::core::Core;
 use crate::core::classes::ROOT;
 use crate::core::rovers::Rovers;
 use crate::core::state::{MAX_COST, Sample, State};
+use crate::core::{Core, drop_quietly, quietly};
 use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::rate::Left;
 use crate::keyed::rates::{Kind, Levels, Packed, Rates};
@@ -135,7 +135,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         let rank = |ranks: &mut Ranks<K>| ranks.count(Rank::Granted, key, cost, now);
         let lost = if taken.is_ok() { shard.count_rank(rank) } else { None };
         drop(shard);
-        drop(lost);
+        drop_quietly(lost);
         taken
     }
 
@@ -349,10 +349,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// Counts `events` of a key, if keys are ranked.
     pub(in crate::keyed) fn rank(&self, rank: Rank, key: Hashed<'_, impl ToKey<K> + ?Sized>, events: u64) {
         if self.is_ranked {
-            let now = self.now();
+            // Tokens are taken already, and a panic of the clock or in the `Drop` of a key would lose them.
+            let Some(now) = quietly(|| self.now()) else { return };
             let count = |ranks: &mut Ranks<K>| ranks.count(rank, key, events, now);
             let lost = self.shards[self.shard_of(key.hash)].lock().count_rank(count);
-            drop(lost);
+            drop_quietly(lost);
         }
     }
 }

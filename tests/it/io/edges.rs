@@ -172,6 +172,22 @@ fn a_refusal_is_an_error_with_its_cause_and_loses_no_byte() {
 }
 
 #[test]
+fn a_clock_that_panics_loses_no_byte() {
+    let (time, broken) = (ManualClock::new(), Arc::new(AtomicBool::new(false)));
+    let breaks = Arc::clone(&broken);
+    let clock =
+        ClockFn::manual(move || if breaks.load(Relaxed) { resume_unwind(Box::new("broken")) } else { time.now() });
+    let limiter = Limiter::builder().quota(Quota::new(1, MILLI).burst(160)).clock(clock).build().unwrap();
+    let mut paced = source([Bytes(5)]).pace_reads(&limiter);
+    broken.store(true, Relaxed);
+    catch_unwind(AssertUnwindSafe(|| spawn(paced.read(&mut [0; 9])).poll())).unwrap_err();
+    broken.store(false, Relaxed);
+    let mut buffer = [0; 9];
+    assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 5);
+    assert_eq!((&buffer[..5], paid(&limiter)), (&[0, 1, 2, 3, 4][..], 5));
+}
+
+#[test]
 fn the_chunk_follows_the_quota_and_the_cap() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(1_600)).max_in_flight(50));
     let mut paced = drain([]).pace_writes(&limiter);

@@ -27,6 +27,15 @@ enum Code {
 
 const CODE: [Code; 4] = [Code::Clock, Code::Waker(When::Cloned), Code::Waker(When::Woken), Code::Waker(When::Dropped)];
 
+/// What a panic carries: whoever drops it gets another panic.
+struct Payload;
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        resume_unwind(Box::new("a payload that panics"));
+    }
+}
+
 /// Counts the calls of one kind of user code, and makes one of them panic.
 #[derive(Clone, Debug)]
 struct Fault {
@@ -51,7 +60,7 @@ impl Fault {
         let call = self.calls.fetch_add(1, SeqCst) + 1;
         if call == at || (self.persists && call > at) {
             // Not `panic!`: the panic is intended, and its message would only clutter the output.
-            resume_unwind(Box::new("user code that panics"));
+            resume_unwind(Box::new(Payload));
         }
     }
 
@@ -60,7 +69,7 @@ impl Fault {
     fn inject<R>(&self, call: u64, act: impl FnOnce() -> R) -> (Option<R>, bool) {
         self.calls.store(0, SeqCst);
         self.at.store(call, SeqCst);
-        let result = catch_unwind(AssertUnwindSafe(act)).ok();
+        let result = catch_unwind(AssertUnwindSafe(act)).map_err(std::mem::forget).ok();
         self.at.store(0, SeqCst);
         (result, self.calls.load(SeqCst) >= call)
     }
@@ -113,7 +122,7 @@ impl Fixture {
         let fixture = Self {
             began: time.manual.now(),
             keyed: keyed().build().unwrap(),
-            child: keyed().parent(&one).build().unwrap(),
+            child: keyed().top(MINUTE).parent(&one).build().unwrap(),
             one,
             two,
             time,
@@ -209,6 +218,7 @@ enum Stage {
     /// A poll with another waker, before the claim is due.
     EarlyPoll,
     DuePoll,
+    PollOfGranted,
     Tick,
     DropOfWaiter,
     DropOfGranted,
@@ -217,10 +227,11 @@ enum Stage {
     DropOfGrantedInUnwinding,
 }
 
-const STAGES: [Stage; 8] = [
+const STAGES: [Stage; 9] = [
     Stage::FirstPoll,
     Stage::EarlyPoll,
     Stage::DuePoll,
+    Stage::PollOfGranted,
     Stage::Tick,
     Stage::DropOfWaiter,
     Stage::DropOfGranted,
@@ -287,18 +298,21 @@ fn interrupt(operation: &Operation, fault: &Fault, case: Case) -> bool {
     if matches!(case.stage, Stage::DuePoll | Stage::Tick) {
         fixture.time.manual.advance(1_800 * MILLI);
     }
-    if matches!(case.stage, Stage::DropOfGranted | Stage::DropOfGrantedInUnwinding) {
+    if matches!(case.stage, Stage::PollOfGranted | Stage::DropOfGranted | Stage::DropOfGrantedInUnwinding) {
         fixture.pass(1_800 * MILLI);
     }
     let cx = &mut Context::from_waker(if case.stage == Stage::FirstPoll { &first } else { &second });
     let (finished, has_panicked) = fault.inject(case.at, || match case.stage {
-        Stage::FirstPoll | Stage::EarlyPoll | Stage::DuePoll => poll(&mut claim, cx),
+        Stage::FirstPoll | Stage::EarlyPoll | Stage::DuePoll | Stage::PollOfGranted => poll(&mut claim, cx),
         Stage::Tick => fixture.tick(),
         Stage::DropOfWaiter | Stage::DropOfGranted => drop(claim.take()),
         Stage::DropOfWaiterInUnwinding | Stage::DropOfGrantedInUnwinding => drop_in_unwinding(claim.take()),
     });
     let may_panic = fault.code == Code::Clock || fault.code == Code::Waker(When::Cloned);
-    let is_drop = !matches!(case.stage, Stage::FirstPoll | Stage::EarlyPoll | Stage::DuePoll | Stage::Tick);
+    let is_drop = matches!(
+        case.stage,
+        Stage::DropOfWaiter | Stage::DropOfGranted | Stage::DropOfWaiterInUnwinding | Stage::DropOfGrantedInUnwinding
+    );
     assert!(finished.is_some() || (may_panic && !is_drop), "{text}: the panic reaches the caller");
     let mut behind = [
         granted(fixture.one.consume(1)),
