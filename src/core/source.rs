@@ -70,6 +70,10 @@ pub(crate) trait Source: Debug + Send {
     /// Whether the next tokens that come together complete a claim that needs `need` more.
     fn completes(&self, need: u64) -> bool;
 
+    /// The front has left at `now`, for which `tokens` were minted: they are for the next one, with those of the piece that
+    /// have not come yet.
+    fn hand_on(&mut self, tokens: u64, now: u64);
+
     /// Takes back `tokens` that were minted and cannot be kept.
     fn spare(&mut self, tokens: u64);
 

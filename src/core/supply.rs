@@ -326,12 +326,18 @@ impl Supply {
     }
 
     /// The front claim was cancelled or turned away: moves every position past it, charges the `debt` behind it, and
-    /// burns the tokens that it had saved above the burst.
+    /// burns the tokens that it had saved above the burst. External ones are for the next claim, but not during a pause.
     pub(crate) fn drop_front(&mut self, cost: u64, debt: u64) {
         self.note_change();
         self.shift(cost);
         self.pass(0, debt);
-        self.cut(None);
+        let (claimed, now, is_paused) = (self.claimed, self.synced, self.is_paused());
+        for quota in &mut *self.quotas {
+            if !is_paused {
+                quota.hand_on(Self::bound(claimed, quota.burst, None), now);
+            }
+            Self::trim(quota, claimed, None);
+        }
     }
 
     /// Moves every position by `n`, past tokens that belong to no claim: those of a claim that has left, or those by which

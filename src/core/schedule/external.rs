@@ -31,6 +31,15 @@ impl Schedule {
         }
     }
 
+    /// The front claim has left: the external tokens beyond `limit`, which it had saved, come for the next one.
+    pub(crate) fn hand_on(&mut self, limit: u64, now: u64) {
+        if let Mint::External(source) = &mut self.mint {
+            let saved = ahead(self.head, limit).max(0);
+            source.hand_on(saved as u64, now);
+            self.head = self.head.wrapping_add_signed(-saved);
+        }
+    }
+
     /// Makes the tokens come from `source` from now on. The bucket holds nothing until the source allows it.
     pub(crate) fn become_external(&mut self, source: Box<dyn Source>, start: u64) {
         (self.head, self.burst) = (start, 0);

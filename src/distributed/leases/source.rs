@@ -1,6 +1,6 @@
 //! The promised tokens as the limiter's [`Source`].
 
-use super::{Leases, Wait};
+use super::{Lease, Leases, Pace, Wait};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::{RequestTask, Source};
@@ -111,6 +111,13 @@ impl Source for Leases {
 
     fn completes(&self, need: u64) -> bool {
         need <= self.pieces().next().unwrap_or(0)
+    }
+
+    fn hand_on(&mut self, tokens: u64, now: u64) {
+        if tokens > 0 {
+            self.list.front_mut().into_iter().for_each(|next| next.goes_on |= next.taken > 0);
+            self.list.push_front(Lease::new(now, Pace::AT_ONCE, 0, tokens));
+        }
     }
 
     /// Records that `tokens` were minted and cannot be kept. A waiter may have counted on them, so the refill task has

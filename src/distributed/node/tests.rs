@@ -306,18 +306,23 @@ fn what_a_pause_held_back_is_granted_at_the_instant_at_which_it_came_or_never() 
     assert_eq!((served(10), served(11)), ((0, 0), (1, 0)));
 }
 
-/// In the meantime the bucket fills up without them, and together they are more than the burst.
+/// As long as the piece completes it: otherwise they would come on top of what other nodes save up.
 #[test]
-fn what_the_front_saved_returns_at_once_when_it_leaves_also_if_others_wait() {
-    for gate in [0, 1_000_000_000] {
-        let mut node = Node::new(Outage::Wait).promised(&[(10, 2, false), (1_000_000_000, 3, true)]).waiting(&[5, 1]);
+fn what_the_front_saved_is_for_the_next_claim_when_it_leaves_and_returns_if_that_cannot_have_it() {
+    let left = |cost, gate| {
+        let promised = [(10, 2, false), (1_000_000_000, 3, true), (2_000_000_000, 5, false)];
+        let mut node = Node::new(Outage::Wait).promised(&promised).waiting(&[5, cost]);
         assert_eq!((node.serve(15), node.wants(15)), ((2, 0), None));
         node.state.pause_for(&node.rovers, 15, gate);
         let mut front = node.places.remove(0);
         _ = node.state.depart(&node.rovers, front.as_mut(), crate::core::classes::ROOT);
-        let Some(Plan::Request(ask)) = node.state.plan(&node.rovers, 16) else { panic!("they lie in the node") };
-        assert_eq!((ask.back, node.head() + node.state.leases().promised()), (2, 8), "gate {gate}");
-    }
+        let now = node.serve(15);
+        (now, node.serve(16), node.serve(1_000_000_000))
+    };
+    assert_eq!(left(1, 0), ((0, 0), (0, 1), (0, 0)));
+    assert_eq!(left(4, 0), ((1, 0), (1, 0), (0, 0)));
+    assert_eq!(left(6, 0), ((1, 2), (1, 0), (1, 3)));
+    assert_eq!(left(4, 1_000_000_000), ((1, 2), (1, 0), (1, 3)));
 }
 
 /// They were lost, also of claims that were given up in the millisecond in which they were granted.
