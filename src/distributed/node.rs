@@ -68,12 +68,12 @@ impl State {
             ask.rest = leases.rest(now);
             if ask.leave {
                 ask.unused = leases.give_up();
-            } else if view.has_too_much {
-                ask.unused = leases.give_back(view.banked.saturating_sub(planner.allowance));
-            } else if ask.want > 0 && view.useless_to == Some(view.wanted.claim) {
-                // The front claim can use none of these pieces, and this request asks for all of its tokens: other nodes may
+            } else if view.is_paused || ask.want > 0 && view.useless_to == Some(view.wanted.claim) {
+                // No claim can use them, or not the front claim, and this request asks for all of its tokens: other nodes may
                 // have them.
                 ask.unused = leases.give_back(u64::MAX);
+            } else if view.has_unused {
+                ask.unused = leases.give_back(view.banked.saturating_sub(planner.allowance));
             }
             ask.back = leases.take_spares();
             if planner.is_out {
@@ -100,6 +100,8 @@ impl State {
         let leases = self.leases();
         let covered = head.wrapping_add(leases.promised());
         let (mut ends, mut useless_to, has_spares) = (leases.ends(), None, leases.has_spares());
+        // All that was promised comes during the pause.
+        let is_paused = ends.is_some_and(|ends| ends < gate);
         let are_of_one_rate = leases.are_minted_by(&planner.terms);
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some((start, end)) = self.in_service(rovers) {
@@ -115,7 +117,7 @@ impl State {
             }
         }
         let over = ahead(covered, claims);
-        let has_too_much = !self.queue.has_claims() && over >= 0 && lack == 0 && planner.has_too_much(over as u64);
+        let is_idle = !self.queue.has_claims() && over >= 0 && lack == 0;
         View {
             now,
             total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
@@ -126,9 +128,9 @@ impl State {
             gate,
             is_waiting: self.queue.has_claims(),
             keeps: self.held().is_some() && ahead(covered, rovers.tail()) > 0,
-            has_spares,
+            has_unused: has_spares || is_paused || is_idle && planner.has_too_much(over as u64),
+            is_paused,
             useless_to,
-            has_too_much,
             sent_away: planner.sent_away,
             in_vain_for: planner.in_vain_since.map_or(0, |since| now.saturating_sub(since)),
             class_due: None,

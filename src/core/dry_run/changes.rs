@@ -23,7 +23,7 @@ impl DryRun {
 
     /// Sets the end of the pause, later or earlier than before.
     pub(crate) fn set_gate(&mut self, gate: u64, now: u64) {
-        self.change(now, |supply, _| _ = supply.set_gate(gate));
+        self.change(now, |supply, _| supply.set_gate(gate));
     }
 
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, now: u64) {

@@ -2,6 +2,7 @@
 
 use super::State;
 use crate::core::rovers::Rovers;
+use crate::core::source::Source;
 
 /// The ends of the pauses of one queue, in nanoseconds; 0 if there is none. The later one counts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,11 +59,8 @@ impl State {
             dry_run.set_gate(gate, now);
         }
         self.review_all_fronts();
-        // The requests of a source that were planned for the end of the pause are due earlier.
-        if self.supply.set_gate(gate) {
-            if let Some(source) = self.supply.source_mut() {
-                source.call_task();
-            }
-        }
+        self.supply.set_gate(gate);
+        // The tokens that come during the pause return, and the next ones are requested at its end.
+        self.supply.source_mut().into_iter().for_each(Source::call_task);
     }
 }

@@ -18,14 +18,12 @@ impl Supply {
         self.ceiling = None;
     }
 
-    /// Sets the end of the pause, later or earlier than before. Returns whether the queue's pause now ends earlier.
-    pub(crate) fn set_gate(&mut self, gate: u64) -> bool {
-        let (old, new) = (self.gate.max(self.synced), gate.max(self.synced));
-        self.gate = gate;
-        if new != old {
+    /// Sets the end of the pause, later or earlier than before.
+    pub(crate) fn set_gate(&mut self, gate: u64) {
+        if gate.max(self.synced) != self.gate.max(self.synced) {
             self.note_change();
         }
-        new < old
+        self.gate = gate;
     }
 
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {

@@ -29,7 +29,7 @@ impl RefillPlanner {
         let mut due = view.class_due.unwrap_or(runs_out).max(view.gate);
         let renewal = self.renews_at();
         let is_known = self.allowance > 0 || view.keeps;
-        let mut renews = is_known && renewal <= view.now || view.has_spares;
+        let mut renews = is_known && renewal <= view.now || view.has_unused;
         if due <= view.now || renews && view.gate <= view.now {
             let claims = view.wanted;
             if claims.want > 0 {
@@ -62,7 +62,7 @@ impl RefillPlanner {
         // callers that do not would be denied meanwhile.
         let most = if self.denies { self.fair_allowance() } else { u64::MAX };
         let bank = self.bank_at(pace).min(most);
-        if view.has_too_much || view.has_spares {
+        if view.has_unused {
             return self.ask(view, pace, Needs { bank, ..Needs::default() });
         }
         let target = bank.min(self.allowance).max(self.minimum);

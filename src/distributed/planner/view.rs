@@ -31,12 +31,13 @@ pub(crate) struct View {
     pub(crate) is_waiting: bool,
     /// Whether a joint claim keeps tokens: the store takes them back from a node that it knows only.
     pub(crate) keeps: bool,
-    /// Whether tokens that have come are kept for no claim: other nodes get them before the bucket fills up without them.
-    pub(crate) has_spares: bool,
+    /// Whether to tell the store at once: tokens that have come are kept for no claim, or were promised beyond those that may
+    /// be used, so other nodes get them before the bucket fills up without them; or a place is kept for none.
+    pub(crate) has_unused: bool,
+    /// All promised tokens come during a pause.
+    pub(crate) is_paused: bool,
     /// The number of the front claim, if it can use none of the promised tokens: no piece of them completes it.
     pub(crate) useless_to: Option<u64>,
-    /// Tokens were promised beyond those that may be kept, and no claim waits for them; or a place is kept for none.
-    pub(crate) has_too_much: bool,
     /// See [`RefillPlanner`](super::RefillPlanner).
     pub(crate) sent_away: Option<SentAway>,
     pub(crate) in_vain_for: u64,

@@ -3,7 +3,7 @@
 
 use super::law::Ledger;
 use super::link::{Cut, Link, LostTime};
-use super::nodes::{limiter, millis, one_node};
+use super::nodes::{consume_for, limiter, millis, one_node};
 use crate::fixture::*;
 use tollgate::distributed::{LeaseRequest, QuotaTerms};
 
@@ -28,6 +28,26 @@ async fn nodes_that_were_paused_together_do_not_pass_together() {
         task.await.unwrap();
     }
     assert!(ledger.excess(10, 1) <= 0.01, "{} tokens above the law", ledger.excess(10, 1));
+}
+
+/// They were lost: those of the horizon.
+#[tokio::test(start_paused = true)]
+async fn what_a_paused_node_was_promised_is_for_the_others() {
+    let store = MemoryStore::new();
+    let quota = Quota::per_second(100).burst(2).initial(0);
+    let (ledger, time) = (Ledger::default(), millis(3_000));
+    let nodes = [limiter(&store, quota), limiter(&store, quota)];
+    let mut calls = JoinSet::new();
+    for number in 0..40 {
+        calls.spawn(consume_for(nodes[number % 2].clone(), 1, time, ledger.clone()));
+    }
+    for _ in 0..6 {
+        sleep(millis(200)).await;
+        nodes[0].pause_for(millis(200));
+        sleep(millis(201)).await;
+    }
+    calls.join_all().await;
+    assert!(ledger.total() >= 290 && ledger.excess(100, 2) <= 0.1, "{} of 300", ledger.total());
 }
 
 /// The refill task sleeps until the end of a pause.
