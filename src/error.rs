@@ -287,8 +287,8 @@ impl TryAcquireError {
 #[non_exhaustive]
 pub struct Denied {
     /// The shortest wait after which a retry succeeds if no other caller takes tokens meanwhile. `None` if the wait is
-    /// unknown: a manual quota, the in-flight cap or a joint claim blocks the request, or the instant is more than 584
-    /// years ahead.
+    /// unknown: a manual or a distributed quota, the in-flight cap or a joint claim blocks the request, or the instant is
+    /// more than 584 years ahead.
     pub retry_after: Option<Duration>,
     /// How many tokens a smaller request could take now.
     pub remaining: u64,

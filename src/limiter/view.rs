@@ -20,10 +20,11 @@ impl Limiter {
 
     /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait according to the schedule.
     ///
-    /// The result is exact if no waiter leaves the queue, no token is refunded or added, and no setting changes. It ignores
-    /// the in-flight cap, because the time of a release is unknown. It is `None` if the time is unknown: only [`replenish`](Self::replenish) can
-    /// help, a [joint claim](crate::join) waits in the queue, the cost can never be granted, or the instant is more
-    /// than 584 years away.
+    /// The result is exact if no waiter leaves the queue, no token is refunded or added, and no setting changes. It
+    /// ignores the in-flight cap, because the time of a release is unknown. It is `None` if the time is unknown: only
+    /// [`replenish`](Self::replenish) can help, the store of a distributed quota has not promised the tokens yet, a
+    /// [joint claim](crate::join) waits in the queue, the cost can never be granted, or the instant is more than 584 years
+    /// away.
     ///
     /// The running time does not grow with the queue, with one exception: behind a stepped quota next to other quotas,
     /// quotas with a burst below the cost of a waiter, and similar cases, the first call after a cancellation in the
