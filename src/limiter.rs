@@ -296,8 +296,8 @@ impl Limiter {
 
     /// Adds `tokens` by hand, up to the bursts, and serves the queue.
     ///
-    /// The tokens go to the manual quotas if there are any, otherwise to all quotas. If the first waiter costs more
-    /// than the burst, tokens accumulate up to its cost.
+    /// The tokens go to the manual quotas if there are any, otherwise to all quotas but a distributed one. If the first
+    /// waiter costs more than the burst, tokens accumulate up to its cost.
     ///
     /// # Examples
     ///

@@ -274,7 +274,7 @@ error_enum! {
             class: String,
         },
         /// The class, or the class around it, was removed.
-        #[error("the class `{class}` was removed: make a new one")]
+        #[error("the class `{class}`, or the class around it, was removed: make a new one")]
         ClassRemoved {
             /// The name of the class.
             class: String,

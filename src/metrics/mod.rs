@@ -57,7 +57,8 @@
 //!
 //! Series with the label `quota` exist for a limiter with several quotas. They count the first eight, and all others
 //! together as `(others)`. A keyed limiter has only `rate_limit_quota_refusals_total` of them. Its quotas are
-//! distinguished by name, since keys may have different quotas, and a quota has a series from its first refusal on.
+//! distinguished by name, since keys may have different quotas, and a quota has a series from its first refusal on. Nor
+//! has it `rate_limit_tokens`, `rate_limit_debt_tokens` and `rate_limit_paused_seconds`, which are of one bucket.
 //!
 //! For a [dry run](crate::Builder::dry_run):
 //!

@@ -6,8 +6,9 @@ use crate::core::classes::ROOT;
 use crate::core::parent::Parent;
 use crate::core::rovers::Rovers;
 use crate::core::state::State;
-use crate::keyed::rates::{Levels, Rates};
+use crate::keyed::rates::{Kind, Levels, Rates};
 use crate::keyed::{KeyedEntry, KeyedSnapshot, KeyedTop, Quotas, ToKey};
+use crate::quota::Quota;
 use crate::snapshot::{QuotaSnapshot, Snapshot};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         own.min(self.map.template.parent.as_ref().map_or(u64::MAX, Parent::available))
     }
 
-    /// Returns the quotas of the key.
+    /// Returns the quotas of the key: [`Quota::unlimited`] if it has none, but only a parent or an in-flight cap.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota, Quotas};
@@ -75,7 +76,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// in-flight cap into account.
     ///
     /// The [parent limiter](crate::KeyedBuilder::parent) is left out: its state would disclose to the caller how much
-    /// the other keys use.
+    /// the other keys use. A key without a quota reports none.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Limiter, Quota};
@@ -100,7 +101,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         // The usual case without a `State`, because servers call this for each request.
         let at_levels =
             |rates: &Rates, levels: &Levels| (is_plain && !levels.is_paused()).then(|| rates.snapshots(levels));
-        self.look_or(key, 1, at_levels, read)
+        let mut reported = self.look_or(key, 1, at_levels, read);
+        let may_be_none = matches!(&reported[..], [only] if only.quota == Quota::unlimited());
+        if may_be_none && self.map.common_rates().is_some_and(|rates| rates.kind == Kind::NoQuota) {
+            reported.clear();
+        }
+        reported
     }
 
     /// Returns an address that only this limiter and its clones have.

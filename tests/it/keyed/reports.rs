@@ -56,6 +56,21 @@ fn reported_quotas_are_what_the_own_quotas_grant_and_when() {
     check_states([capped().parent(&parent), capped()], &clock, "a cap and a parent");
 }
 
+/// A quota that never limits would show in the header fields of each response.
+#[test]
+fn a_key_without_a_quota_reports_none() {
+    let parent = Limiter::new(Quota::per_second(6)).unwrap();
+    let builders = [KeyedLimiter::builder().max_in_flight(4), KeyedLimiter::builder().parent(&parent)];
+    for keyed in builders.map(|builder| builder.build().unwrap()) {
+        let _grant = keyed.try_acquire(&1_u8, 3).unwrap();
+        assert_eq!([&1, &2].map(|key| keyed.reported_quotas(key)), [vec![], vec![]]);
+        keyed.set_quota_for(&1, Quota::per_second(7)).unwrap();
+        assert_eq!([&1, &2].map(|key| keyed.reported_quotas(key).len()), [1, 0]);
+        keyed.set_quota(Quota::unlimited()).unwrap();
+        assert_eq!(keyed.reported_quotas(&2).len(), 1);
+    }
+}
+
 /// Other keys, and pauses of the parent, do not show in what is reported of a key.
 #[test]
 fn nothing_of_the_parent_is_reported() {
