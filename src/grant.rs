@@ -114,11 +114,6 @@ macro_rules! grant_methods {
             self.0.settle(actual);
         }
 
-        /// [`settle`](Self::settle) for costs that cannot be undone.
-        pub(crate) fn settle_anyway(&mut self, actual: u64) {
-            self.0.settle_anyway(actual);
-        }
-
         /// Charges `tokens` more at once, as [`settle`](Self::settle) does: a debt that later callers wait for. It never
         /// waits.
         ///
@@ -200,6 +195,11 @@ impl<'a, L: Handle> Grant<'a, L> {
         Ok(Self(Permit::new(scope, cost, word)))
     }
 
+    /// [`settle`](Self::settle) for costs that cannot be undone.
+    pub(crate) fn settle_anyway(&mut self, actual: u64) {
+        self.0.settle_anyway(actual);
+    }
+
     grant_methods!();
 }
 
@@ -211,6 +211,12 @@ impl<L: Handle> OwnedGrant<L> {
     pub(crate) fn acquire(scope: Arc<L::Scope>, cost: u64) -> Result<Self, TryAcquireError> {
         let word = scope.try_acquire(cost)?;
         Ok(Self(Permit::new(scope, cost, word)))
+    }
+
+    /// [`settle`](Self::settle) for costs that cannot be undone.
+    #[cfg(feature = "io")]
+    pub(crate) fn settle_anyway(&mut self, actual: u64) {
+        self.0.settle_anyway(actual);
     }
 
     grant_methods!();
