@@ -199,7 +199,9 @@ impl Rates {
     /// Takes `cost` tokens from all levels if they are there, and returns what remains, with the instant if a quota has a
     /// calendar.
     pub(super) fn take(&self, levels: &mut Levels, cost: u64) -> Option<Left> {
-        let is_there = self.iter().zip(levels.units).all(|(rate, units)| units >= rate.units(cost));
+        // The units of a larger cost may not fit in 128 bits.
+        let has = |(rate, units): (&Rate, i128)| cost <= rate.burst() && units >= rate.units(cost);
+        let is_there = self.iter().zip(levels.units).all(has);
         if cost > 0 && (levels.is_paused() || !is_there) {
             return None;
         }

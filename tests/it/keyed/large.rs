@@ -102,3 +102,14 @@ fn a_try_can_take_the_whole_burst_however_the_key_is_stored() {
         }
     }
 }
+
+/// A token in 584 years: the units of the largest cost do not fit in 128 bits.
+#[test]
+fn no_cost_is_granted_because_its_units_do_not_fit() {
+    let keyed = KeyedLimiter::new(Quota::new(1, Duration::from_nanos(u64::MAX)).burst(5)).unwrap();
+    for cost in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) + 1, 1 << 62, 6] {
+        let too_large = TryAcquireError::TooLarge { cost, most: 5, by: Bound::Quota(0), quota_name: None };
+        assert_eq!(keyed.try_acquire(&1, cost).map(drop), Err(too_large));
+    }
+    assert_eq!(keyed.available(&1), 5);
+}
