@@ -247,6 +247,8 @@ impl Limiter {
     /// * [`FloorsAboveRate`](ConfigError::FloorsAboveRate), [`FloorsAboveCeiling`](ConfigError::FloorsAboveCeiling),
     ///   [`CeilingBelowBurst`](ConfigError::CeilingBelowBurst): the floors could not all be kept.
     /// * [`ClassTooDeep`](ConfigError::ClassTooDeep): classes nest 16 deep at most.
+    /// * [`DistributedShare`](ConfigError::DistributedShare), [`TooManyClasses`](ConfigError::TooManyClasses): a
+    ///   distributed limiter has at most 64 classes, without floors and ceilings.
     ///
     /// # Examples
     ///

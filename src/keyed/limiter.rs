@@ -253,6 +253,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     ///   was dropped, a key is forgotten up to a second later.
     /// * [`KeyUnderParent`](ConfigError::KeyUnderParent) if the keyed limiter has a
     ///   [parent](KeyedBuilder::parent), which has to grant each claim too.
+    /// * The error of the quotas that [`quota_by`](KeyedBuilder::quota_by) returned, if no key can have them.
     ///
     /// # Panics
     ///
