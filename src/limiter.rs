@@ -182,8 +182,9 @@ impl Limiter {
     /// The thread waits in the same queue as all other callers, and drives the queue itself while it waits. It needs
     /// no runtime, and does not rely on one that was entered with [`Handle::enter`](tokio::runtime::Handle::enter).
     ///
-    /// Do not call this from an async task: it would block the runtime's thread.
-    /// [`blocking_consume_within`](Self::blocking_consume_within) bounds the wait.
+    /// Do not call this from an async task: it would block the runtime's thread. On a thread of a runtime with paused time
+    /// it waits until that time is advanced by hand. [`blocking_consume_within`](Self::blocking_consume_within) bounds the
+    /// wait.
     ///
     /// # Errors
     ///
