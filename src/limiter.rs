@@ -182,9 +182,9 @@ impl Limiter {
     /// The thread waits in the same queue as all other callers, and drives the queue itself while it waits. It needs
     /// no runtime, and does not rely on one that was entered with [`Handle::enter`](tokio::runtime::Handle::enter).
     ///
-    /// Do not call this from an async task: it would block the runtime's thread. On a thread of a runtime with paused time
-    /// it waits until that time is advanced by hand. [`blocking_consume_within`](Self::blocking_consume_within) bounds the
-    /// wait.
+    /// Do not call this from an async task: it would block the runtime's thread. On a thread of a runtime with paused
+    /// time it waits until that time is advanced by hand. [`blocking_consume_within`](Self::blocking_consume_within)
+    /// bounds the wait.
     ///
     /// # Errors
     ///
@@ -245,10 +245,10 @@ impl Limiter {
     ///
     /// # Exactness and speed
     ///
-    /// On a burst of 64 or more, calls more frequent than about one per microsecond do not read the clock each time.
-    /// Up to a 64th of the burst is then granted by one atomic operation per call. No token is ever granted early. Such a
-    /// grant counts as made at the next reading of the clock, so a bucket that was full gains nothing until then: it can
-    /// lose as many tokens, at most that 64th of the burst. Bursts below 64 always use the exact path.
+    /// On a burst of 64 or more, calls more frequent than about one per microsecond do not read the clock each time. Up
+    /// to a 64th of the burst is then granted by one atomic operation per call. No token is ever granted early. Such a
+    /// grant counts as made at the next reading of the clock, so a bucket that was full gains nothing until then: it
+    /// can lose as many tokens, at most that 64th of the burst. Bursts below 64 always use the exact path.
     ///
     /// # Examples
     ///
