@@ -167,11 +167,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     /// Calls `act` on the live entry of `key`, which is created for it and retired at once if it is not needed. A key that
-    /// is not in memory is skipped, unless it has to be stored.
+    /// is not in memory is skipped, unless it has to be stored, and always if the limiter is closed.
     pub(super) fn at_live(&self, key: &(impl ToKey<K> + ?Sized), is_stored: bool, act: impl FnOnce(&Core)) {
         let key = self.hashed(key);
         let live = self.enter(key, is_stored, |shard, request, context| {
-            if !is_stored && shard.index(request).is_none() {
+            if (!is_stored || shard.is_closed()) && shard.index(request).is_none() {
                 return Ok(());
             }
             Err(Stop::Live(shard.live(request, context)?))

@@ -34,6 +34,14 @@ fn a_key_whose_pause_has_ended_is_forgotten_when_it_is_full() {
 }
 
 #[test]
+fn a_pause_stores_no_key_of_a_closed_limiter() {
+    let (keyed, _clock) = plain(Quota::per_second(10));
+    keyed.close();
+    keyed.pause_for(&1, SECOND);
+    assert_eq!(keyed.snapshot().keys, 0);
+}
+
+#[test]
 fn the_end_of_a_pause_asks_no_quota_of_a_key_that_is_not_stored() {
     let builder = KeyedLimiter::builder().quota_by(|_: &u8| -> Quota { panic!("asked for a quota") });
     let keyed = builder.clock(ManualClock::new()).build().unwrap();
