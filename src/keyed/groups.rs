@@ -39,16 +39,18 @@ struct Seconds([u64; 8]);
 /// Aligned to two cache lines, which processors fetch together.
 #[repr(C, align(128))]
 struct Group<E, const SLOTS: usize> {
-    /// For each slot, a part of the hash of its entry, never 0; or 0 if the slot is empty. Then, at [`PASSED`], how
-    /// many entries passed this group for lack of space. Both are in one 8-byte word, since every search reads both.
-    tags: [u8; 8],
+    /// A byte for each slot, the lowest one first: a part of the hash of its entry, never 0; or 0 if the slot is empty. The
+    /// highest byte tells how many entries passed this group for lack of space. This is read and written as one word: a
+    /// processor waits for a word of which only a byte was just written.
+    tags: u64,
     /// How many groups each entry is away from its home. Then, at [`REQUESTED`], a byte that is only written.
     away: [u8; 8],
     entries: [Option<E>; SLOTS],
 }
 
-const PASSED: usize = 7;
 const REQUESTED: usize = 7;
+/// One entry that passed a group, in its tags.
+const ONE_PASSED: u64 = 1 << 56;
 
 /// The group in which a search begins, and the tag of the entry.
 #[derive(Clone, Copy)]
@@ -71,14 +73,14 @@ impl<E, const SLOTS: usize> Group<E, SLOTS> {
     const PER_LINE: usize = if size_of::<Option<E>>() > LINE { 1 } else { LINE / size_of::<Option<E>>() };
 
     fn new() -> Self {
-        const { assert!(SLOTS <= PASSED) };
-        Self { tags: [0; 8], away: [0; 8], entries: [const { None }; SLOTS] }
+        const { assert!(SLOTS <= REQUESTED) };
+        Self { tags: 0, away: [0; 8], entries: [const { None }; SLOTS] }
     }
 
     /// Returns a bit for each slot that may have this tag: the lowest bit of its byte.
     #[inline]
     fn candidates(&self, tag: u8) -> u64 {
-        let differing = u64::from_le_bytes(self.tags) ^ (Self::ONES * u64::from(tag));
+        let differing = self.tags ^ (Self::ONES * u64::from(tag));
         // A zero byte sets its top bit. The byte above it may be set too, which only costs a comparison.
         (differing.wrapping_sub(Self::ONES) & !differing & (Self::ONES << 7)) >> 7
     }
@@ -106,6 +108,12 @@ impl<E, const SLOTS: usize> Group<E, SLOTS> {
             candidates &= candidates - 1;
         }
         None
+    }
+
+    /// How many entries passed this group.
+    #[inline]
+    fn passed(&self) -> u8 {
+        (self.tags / ONE_PASSED) as u8
     }
 
     #[inline]
@@ -188,7 +196,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         let own = self.groups.get(group)?;
         let index = match own.slot_of(tag, &is_it) {
             Some(slot) => return Some((EntryIndex { group, slot }, self.groups[group].entries[slot].as_mut()?)),
-            None if own.tags[PASSED] == 0 => return None,
+            None if own.passed() == 0 => return None,
             None => self.find_after(group, tag, is_it)?,
         };
         Some((index, self.at_mut(index)?))
@@ -198,7 +206,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     #[inline(never)]
     fn find_after(&self, mut group: usize, tag: u8, is_it: impl Fn(&E) -> bool) -> Option<EntryIndex> {
         for _ in 1..self.groups.len() {
-            if self.groups[group].tags[PASSED] == 0 {
+            if self.groups[group].passed() == 0 {
                 break;
             }
             group = self.after(group);
@@ -248,8 +256,8 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         }
         for _ in 0..away {
             group = if group == 0 { self.groups.len() - 1 } else { group - 1 };
-            let passed = &mut self.groups[group].tags[PASSED];
-            *passed -= u8::from(*passed != MANY);
+            let own = &mut self.groups[group];
+            own.tags -= if own.passed() == MANY { 0 } else { ONE_PASSED };
         }
     }
 
@@ -257,7 +265,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     pub(super) fn take(&mut self, EntryIndex { group, slot }: EntryIndex) -> Option<E> {
         let own = &mut self.groups[group];
         let (entry, away) = (own.entries[slot].take()?, own.away[slot]);
-        own.tags[slot] = 0;
+        own.tags &= !(0xff << (8 * slot));
         self.len -= 1;
         self.forget_passing(group, away);
         Some(entry)
@@ -267,22 +275,18 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     #[inline]
     pub(super) fn insert(&mut self, hash: u64, entry: E) -> EntryIndex {
         let Home { mut group, tag } = self.home(hash);
-        let mut away = 0_usize;
-        let slot = loop {
-            if let Some(slot) = self.groups[group].free() {
-                break slot;
+        let mut away = 0_u8;
+        loop {
+            let own = &mut self.groups[group];
+            if let Some(slot) = own.free() {
+                own.tags |= u64::from(tag) << (8 * slot);
+                (own.away[slot], own.entries[slot]) = (away, Some(entry));
+                self.len += 1;
+                return EntryIndex { group, slot };
             }
-            let passed = &mut self.groups[group].tags[PASSED];
-            *passed = passed.saturating_add(1);
-            group = self.after(group);
-            away += 1;
-        };
-        let own = &mut self.groups[group];
-        own.tags[slot] = tag;
-        own.away[slot] = u8::try_from(away).unwrap_or(MANY);
-        own.entries[slot] = Some(entry);
-        self.len += 1;
-        EntryIndex { group, slot }
+            own.tags += if own.passed() == MANY { 0 } else { ONE_PASSED };
+            (group, away) = (self.after(group), away.saturating_add(1));
+        }
     }
 
     /// The indices of all slots, also of empty ones.
