@@ -34,8 +34,8 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resu
 use std::sync::Arc;
 
 /// The number of slots after which a new key stops looking for a full one, beside the slots of the last shard it
-/// visits: about as many as one shard has in a map of a million keys without a bound.
-const MAX_SLOTS: usize = 4_096;
+/// visits. A slot counts once more for each change of the quotas that its shard has to catch up with.
+const MAX_SLOTS: usize = 2_048;
 /// The cost of visiting a shard counts as at least this many slots, because of its lock.
 const LEAST_SLOTS: usize = 64;
 
@@ -259,8 +259,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         while slots < MAX_SLOTS {
             let Some(number) = self.key_limit.find_idle(from, now) else { break };
             slots += self.in_shard(number, |shard, context| {
+                let visits = 1 + shard.pending();
                 shard.sweep_at(now, context);
-                shard.slots.groups.slots().max(LEAST_SLOTS)
+                visits * shard.slots.groups.slots().max(LEAST_SLOTS)
             });
             if self.key_limit.has_place() {
                 return true;

@@ -11,8 +11,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 /// The number of changes of the common quotas that may be pending in a shard, beside the last one. Each change makes
-/// one shard in this many catch up.
-const MAX_PENDING: usize = 16;
+/// one shard in this many catch up. With more, the first call to a shard that had no calls would take longer.
+const MAX_PENDING: usize = 4;
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     /// Sets checked quotas as the common quotas from now on. Each shard only records the change, and the next call
@@ -34,7 +34,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
         // Let some shards catch up, so that a shard without calls does not collect pending changes without a bound.
         for number in (version as usize % MAX_PENDING..self.shards.len()).step_by(MAX_PENDING) {
-            self.in_shard(number, |shard, context| shard.catch_up_if_behind(context));
+            self.in_shard(number, |shard, context| {
+                if shard.pending() > 1 {
+                    shard.catch_up(context)
+                }
+            });
         }
     }
 

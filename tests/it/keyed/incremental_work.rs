@@ -61,7 +61,7 @@ fn quotas_set_without_calls_do_not_pile_up() {
     let mut all = 0;
     for burst in 3..20 {
         let count = dropped(|| keyed.set_quota(SLOW.burst(burst)).unwrap());
-        assert!(count <= 200, "change to {burst} led to {count}");
+        assert!(count <= 500, "change to {burst} led to {count}");
         all += count;
     }
     assert_eq!(all, 1_600, "each shard was visited");
@@ -97,8 +97,8 @@ fn each_new_key_visits_a_part_of_a_full_map() {
             assert!(calls <= SHARDS, "a free entry is found at last");
         }
         most_calls = most_calls.max(calls);
-        // An eighth of the map in each call.
-        assert!(calls <= 9, "{calls} calls");
+        // A slot of a shard with two changes to catch up with counts three times: a 47th of the map in each call.
+        assert!(calls <= 48, "{calls} calls");
     }
     assert!(most_calls > 1, "one call went through the whole map");
 }
