@@ -82,7 +82,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Adds a quota for each key. Each grant takes its cost from all quotas of its key, or from none.
     ///
     /// A key can have up to four quotas. With one or two, a key that owes tokens takes 8 or 16 bytes beside the key;
-    /// with more, some 180. So does a key with a quota whose burst takes more than about 70 years to refill, or of many
+    /// with more, some 150. So does a key with a quota whose burst takes more than about 70 years to refill, or of many
     /// tokens in a long period without a common factor, such as `per_day(1_000_003)`.
     ///
     /// ```
@@ -123,7 +123,7 @@ impl<K, S> KeyedBuilder<K, S> {
     }
 
     /// Asks `quota_by` for the quotas of a key whenever a key that is not in memory is used. It returns a [`Quota`], an
-    /// array of them, or [`Quotas`]. It is called outside of all locks. A key takes some 180 bytes. A key that owes
+    /// array of them, or [`Quotas`]. It is called outside of all locks. A key takes some 150 bytes. A key that owes
     /// nothing is forgotten, and `quota_by` is asked again when the key comes back; a key that owes tokens keeps its
     /// quotas, until [`renew_quotas`](crate::KeyedLimiter::renew_quotas) is called.
     ///
@@ -168,13 +168,13 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Removes the bound on the number of keys in memory: all keys that owe tokens are kept. Use it only if clients
     /// cannot choose their keys, or the keys are bounded elsewhere: a client that uses a new key for each request would
-    /// fill the memory. The map takes 140 kB before its first key.
+    /// fill the memory. The map takes 150 kB before its first key.
     pub fn unbounded_keys(self) -> Self {
         self.max_keys(u64::MAX)
     }
 
     /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). The
-    /// cap can be used without a quota. A key with tokens in flight takes some 750 bytes instead of 16.
+    /// cap can be used without a quota. A key with tokens in flight takes some 800 bytes instead of 16.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
         self.settings.set_twice.set("max_in_flight", &mut self.settings.max_in_flight, tokens);
         self

@@ -238,7 +238,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     }
 
     /// Returns the limiter of a key: for [joint claims](crate::join), streams, sockets and services. It is the same
-    /// bucket and the same queue that the methods with the key use. The key is kept in memory, where it takes some 750
+    /// bucket and the same queue that the methods with the key use. The key is kept in memory, where it takes some 800
     /// bytes, for as long as a handle to its limiter exists.
     ///
     /// Changes that are made through the handle hold for this key. A pause lasts until its end, as with

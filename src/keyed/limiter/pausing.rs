@@ -20,7 +20,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// No claim on the key passes during the pause. Its buckets continue to fill up to their bursts. A shorter pause
     /// never shortens a longer one. [`resume`](Self::resume) ends the pause early. Other keys are not delayed.
     ///
-    /// A key that is paused is kept in memory, where it takes some 200 bytes until the pause is over and it owes
+    /// A key that is paused is kept in memory, where it takes some 150 bytes until the pause is over and it owes
     /// nothing, even if this exceeds [`max_keys`](crate::KeyedBuilder::max_keys).
     ///
     /// ```
