@@ -322,7 +322,7 @@ impl Leases {
                 unused += back;
                 lease.last -= back;
             } else {
-                break;
+                continue;
             }
             lease.tokens -= back;
             tokens -= back;

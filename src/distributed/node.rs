@@ -231,7 +231,6 @@ impl State {
         let mut planner = self.take_planner()?;
         let quota = planner.quota;
         let was_out = std::mem::take(&mut planner.is_out);
-        let was_own = was_out && matches!(planner.outage, Outage::Share(_));
         let is_sound = planner.record_answer(ask, answer, now, elapsed);
         let at = now.max(self.supply.synced());
         let rest = planner.terms.period().saturating_sub(answer.phase);
@@ -249,11 +248,12 @@ impl State {
         let promised = self.leases().promised();
         let lost = (!is_sound && !planner.has_leapt)
             .then(|| planner.grants.take_lost(answer.before, now).saturating_sub(promised));
-        if was_own || !is_sound {
+        if was_out && matches!(planner.outage, Outage::Share(_)) || !is_sound {
             // The store granted none of the tokens that are here, or does not know of them any more.
             self.end_own(rovers, &planner);
-            let leases = self.leases();
-            if is_sound { _ = leases.take_spares() } else { leases.forget() }
+        }
+        if !is_sound {
+            self.leases().forget();
         }
         if was_out {
             // What came during the outage does not return either.

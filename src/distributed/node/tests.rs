@@ -344,6 +344,16 @@ fn tokens_that_came_a_moment_ago_for_claims_that_have_left_return_to_the_store()
     assert_eq!([1, 4_999_999, 5_000_000].map(returned), [(0, 4), (0, 4), (0, 0)]);
 }
 
+/// They were lost.
+#[test]
+fn tokens_that_are_there_return_also_in_front_of_a_gap_of_numbers() {
+    let mut node = Node::new(Outage::Wait).promised(&[(0, 3, false)]);
+    let (leases, pace) = (node.state.leases(), Pace { amount: 1, period: 1_000, part: 0, in_steps: false });
+    leases.push(Lease { last: 2, ..Lease::new(0, pace, 1, 1) });
+    leases.push(Lease { last: 8, ..Lease::new(0, pace, 6, 2) });
+    assert_eq!((leases.give_up(), leases.take_spares()), (2, 3));
+}
+
 #[test]
 fn tokens_at_once_behind_promised_ones_leave_the_instant_of_the_last_promise() {
     let mut node = Node::new(Outage::Wait);

@@ -40,6 +40,7 @@ struct World {
     classes: bool,
     crashes: bool,
     steps: bool,
+    pauses: bool,
     nodes: usize,
     callers: u64,
     most: u64,
@@ -61,6 +62,7 @@ impl World {
             classes: one_of(&[0, 0, 1]) == 1,
             crashes: one_of(&[0, 0, 1]) == 1,
             steps: one_of(&[0, 0, 0, 1]) == 1,
+            pauses: false,
             nodes: one_of(&[2, 3, 5]) as usize,
             callers: one_of(&[1, 2, 4]),
             most: one_of(&[1, burst.div_ceil(2), burst, burst]),
@@ -117,6 +119,10 @@ impl World {
                 1 => {}
                 2 if self.steps => {
                     store.step_clock([-3_000_000, 3_000_000, -100_000, -60_000_000][random.usize(..4)]);
+                    continue;
+                }
+                3 if self.pauses => {
+                    nodes[i].limiter.pause_for(millis(1_500));
                     continue;
                 }
                 _ => continue,
@@ -230,6 +236,11 @@ async fn random_worlds_keep_the_law_and_lose_no_claim() {
 #[tokio::test(start_paused = true)]
 async fn random_worlds_with_classes_keep_the_law_and_lose_no_claim() {
     check((30..60).map(|seed| World { classes: true, ..World::random(seed) })).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_worlds_with_pauses_keep_the_law_and_lose_no_claim() {
+    check((60..90).map(|seed| World { pauses: true, ..World::random(seed) })).await;
 }
 
 #[tokio::test(start_paused = true)]
