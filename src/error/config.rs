@@ -29,9 +29,9 @@ error_enum! {
             /// The name of the quota, if it has one.
             quota_name: Option<&'static str>,
         },
-        /// The period is zero, or 1 ns with a calendar, or exceeds 64 bits of nanoseconds.
+        /// The period is zero, or below 3 ns with a calendar, or exceeds 64 bits of nanoseconds.
         #[error(
-            "{} has a period of {period:?}: it must be between 1 ns, or 2 ns with a calendar, and 584 years",
+            "{} has a period of {period:?}: it must be between 1 ns, or 3 ns with a calendar, and 584 years",
             Of(*quota, *quota_name)
         )]
         BadPeriod {

@@ -150,8 +150,8 @@ impl Calendar {
     /// The date on which the period with this number begins.
     fn first_date(self, number: i64) -> Option<Date> {
         let days = |days: i64| {
-            let days = jiff::SignedDuration::from_hours(days.checked_mul(24)?);
-            epoch().checked_add(days).ok()
+            let seconds = days.checked_mul(86_400)?;
+            epoch().checked_add(jiff::SignedDuration::from_secs(seconds)).ok()
         };
         match self.unit {
             Unit::Week => days(number.checked_mul(7)? - self.days_before_1970()),

@@ -34,8 +34,8 @@ impl Quota {
             if self.amount == 0 {
                 return Err(ConfigError::ZeroAmount { quota: index, quota_name });
             }
-            // A period of a calendar has a number, of 63 bits.
-            let shortest = if self.calendar().is_some() { 2 } else { 1 };
+            // A period of a calendar has a number, of 63 bits, and so has the one after the end of time.
+            let shortest = if self.calendar().is_some() { 3 } else { 1 };
             if !(shortest..=u128::from(u64::MAX)).contains(&self.period.as_nanos()) {
                 return Err(ConfigError::BadPeriod { quota: index, quota_name, period: self.period });
             }

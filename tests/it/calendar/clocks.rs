@@ -16,6 +16,15 @@ fn evening() -> (Builder, ManualClock) {
 }
 
 #[test]
+fn a_debt_of_more_days_than_there_are_is_paid_at_no_known_instant() {
+    let quota = Quota::per_calendar_day(1).in_time_zone("America/Los_Angeles").expect("known");
+    let (limiter, _clock) = built(Limiter::builder().quota(quota));
+    let mut grant = limiter.try_acquire(1).unwrap();
+    grant.settle(u64::MAX);
+    assert_eq!((limiter.estimate(1), limiter.snapshot().quotas[0].more_in), (None, None));
+}
+
+#[test]
 fn a_claim_waits_for_midnight_and_is_refused_if_that_is_too_late() {
     let (builder, clock) = evening();
     let limiter = builder.build().unwrap();

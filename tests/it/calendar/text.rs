@@ -1,7 +1,6 @@
 //! Calendar quotas as text, and what is refused.
 
-use std::time::Duration;
-use tollgate::{ConfigError, Quota};
+use crate::fixture::*;
 
 #[test]
 fn a_calendar_quota_is_read_back_as_it_was_printed() {
@@ -77,8 +76,16 @@ fn checks_refuse_what_no_calendar_has() {
         assert_eq!(quota.in_time_zone("UTC"), Err(ConfigError::NoCalendar { quota }));
     }
     assert_eq!(Quota::manual(3).from_epoch(), Quota::manual(3));
-    // From the year 2262 on its periods would have no numbers, and each look would begin one.
-    let nanosecond = Quota::new(1, Duration::from_nanos(1)).from_epoch();
-    assert!(matches!(nanosecond.check(), Err(ConfigError::BadPeriod { .. })));
-    assert_eq!(Quota::new(1, Duration::from_nanos(2)).from_epoch().check(), Ok(()));
+    // From the year 2262 on the periods of the first would have no numbers, and each look would begin one. The last one of the
+    // second would have no number after it.
+    for nanos in [1, 2] {
+        let short = Quota::new(1, Duration::from_nanos(nanos)).from_epoch();
+        assert!(matches!(short.check(), Err(ConfigError::BadPeriod { .. })));
+    }
+    let shortest = Quota::new(1, Duration::from_nanos(3)).from_epoch();
+    let (limiter, clock) = built(Limiter::builder().quota(shortest));
+    for _ in 0..2 {
+        drop(limiter.try_acquire(1).unwrap());
+        clock.advance(Duration::MAX);
+    }
 }

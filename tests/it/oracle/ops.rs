@@ -225,7 +225,7 @@ pub(crate) fn any_rule(scale: Scale, dice: Dice) -> Rule {
         Rule { refill: Refill::Stepped { amount, period }, initial, .. }
             if dice.1 & 1 == 0 && "1/s@epoch".parse::<tollgate::Quota>().is_ok() =>
         {
-            let period = period.max(2);
+            let period = period.max(3);
             Rule { refill: Refill::Calendar { amount, period }, burst: amount, initial: initial.min(amount) }
         }
         rule => rule,
