@@ -121,9 +121,10 @@ error_enum! {
         /// `quota_by` returned quotas of the key that no keyed limiter can have.
         #[error("{0}")]
         BadQuota(BadQuota),
-        /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
+        /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens, or have
+        /// limiters if it is distributed.
         #[error(
-            "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
+            "{most} other keys are kept already: try later, raise max_keys, or let new keys share a bucket"
         )]
         TooManyKeys {
             /// The largest number of keys.
@@ -201,9 +202,10 @@ error_enum! {
         /// `quota_by` returned quotas of the key that no keyed limiter can have.
         #[error("{0}")]
         BadQuota(BadQuota),
-        /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
+        /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens, or have
+        /// limiters if it is distributed.
         #[error(
-            "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
+            "{most} other keys are kept already: try later, raise max_keys, or let new keys share a bucket"
         )]
         TooManyKeys {
             /// The largest number of keys.

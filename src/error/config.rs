@@ -423,7 +423,7 @@ error_enum! {
         #[error("max_keys is 0: it must be at least 1")]
         NoKeys,
         /// A quota was set for a key that exceeds the largest number of keys.
-        #[error("{most} keys owe tokens or have quotas of their own already: raise max_keys")]
+        #[error("{most} other keys are kept already: raise max_keys")]
         TooManyKeys {
             /// The largest number of keys.
             most: u64,
