@@ -34,8 +34,6 @@ use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use tokio::runtime::Handle;
 
-/// Fewer useless entries than this are not worth a pass over all entries.
-const SMALL: usize = 64;
 /// The next mailbox number, across all maps.
 static NUMBERS: AtomicU64 = AtomicU64::new(OF_MANY);
 
@@ -81,8 +79,8 @@ struct Mailbox {
 #[derive(Debug, Default)]
 struct Inbox {
     live_entries: Vec<Arc<QueueWaker>>,
-    /// How many entries were left after the last removal of dead ones.
-    kept: usize,
+    /// The next one to look at, to remove it if it is gone.
+    looked_at: usize,
     /// The waker of the driver, while it sleeps.
     waker: Option<Waker>,
     /// Set when the driver is dropped: the mailbox is closed.
@@ -99,12 +97,16 @@ struct QueueWaker {
 
 impl Inbox {
     /// Adds an entry. A driver that does not empty its mailbox (a manual one that is kept and not polled) must not keep
-    /// the memory of live entries that are gone: each time the inbox has grown to twice the size that the last removal
-    /// left, dead entries are removed. Amortized, this costs each wake-up two steps.
+    /// the memory of live entries that are gone, so each wake-up looks at two others.
     fn put(&mut self, queue_waker: Arc<QueueWaker>) {
-        if self.live_entries.len() >= 2 * self.kept.max(SMALL) {
-            self.live_entries.retain(|queue_waker| queue_waker.live.strong_count() > 0);
-            self.kept = self.live_entries.len();
+        for _ in 0..2 {
+            match self.live_entries.get(self.looked_at) {
+                Some(queue_waker) if queue_waker.live.strong_count() == 0 => {
+                    self.live_entries.swap_remove(self.looked_at);
+                }
+                Some(_) => self.looked_at += 1,
+                None => self.looked_at = 0,
+            }
         }
         self.live_entries.push(queue_waker);
     }

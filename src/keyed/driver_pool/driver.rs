@@ -1,6 +1,6 @@
 //! The driver task of one mailbox.
 
-use super::{DriverPool, EntryOwner, Mailbox, QueueWaker, SMALL};
+use super::{DriverPool, EntryOwner, Mailbox, QueueWaker};
 use crate::core::alarm::Alarm;
 use crate::core::drivers::NO_TIMER;
 use crate::core::replenisher::Replenisher;
@@ -9,6 +9,7 @@ use pin_project_lite::pin_project;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
+use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -63,8 +64,8 @@ pin_project! {
         woken: Vec<Arc<QueueWaker>>,
         // The timers that are not due yet.
         timers: BTreeMap<Timer, Weak<Core>>,
-        // How many of them may belong to live entries that are gone.
-        gone: usize,
+        // The last one that was looked at, to remove it if its live entry is gone.
+        looked_at: Option<Timer>,
         // Jobs that are due and have not been run yet.
         due: VecDeque<Job>,
         is_registered: bool,
@@ -114,7 +115,7 @@ impl KeyedReplenisher {
             mailbox,
             woken: Vec::new(),
             timers: BTreeMap::new(),
-            gone: 0,
+            looked_at: None,
             due: VecDeque::new(),
             is_registered,
             alarm: Alarm::unset(),
@@ -152,7 +153,7 @@ impl Future for KeyedReplenisher {
                 this.due.push_back(Job::Due(timer, live));
             }
             while let Some(job) = this.due.pop_front() {
-                if let Some(job) = run(job, this.mailbox.number, &*owner, now, this.timers, this.gone) {
+                if let Some(job) = run(job, this.mailbox.number, &*owner, now, this.timers, this.looked_at) {
                     // This queue alone woke as many tasks as a plain limiter's driver wakes in a turn.
                     this.due.push_back(job);
                     looks = ENTRIES_PER_TURN - 1;
@@ -162,11 +163,6 @@ impl Future for KeyedReplenisher {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-            }
-            // Only when these may be more than half of all: so a pass costs each timer two steps, amortized.
-            if *this.gone > this.timers.len() / 2 + SMALL {
-                this.timers.retain(|_, live| live.strong_count() > 0);
-                *this.gone = 0;
             }
             let Some((&Timer { at: next, .. }, _)) = this.timers.first_key_value() else {
                 (*this.due, *this.woken) = Default::default();
@@ -198,7 +194,7 @@ fn run(
     owner: &dyn EntryOwner,
     now: u64,
     timers: &mut BTreeMap<Timer, Weak<Core>>,
-    gone: &mut usize,
+    looked_at: &mut Option<Timer>,
 ) -> Option<Job> {
     let (live, run_at, woken) = match &job {
         Job::Serve(queue_waker) => (&queue_waker.live, NO_TIMER, Some(Waker::from(Arc::clone(queue_waker)))),
@@ -209,8 +205,8 @@ fn run(
         Job::Due(timer, live) => (live, timer.at, None),
     };
     let Some(held) = live.upgrade() else {
-        // The live entry knew whether there is a timer for it. Count one: one too few costs more than one too many.
-        *gone += usize::from(woken.is_some());
+        // Only the live entry knew the instant of its timer, if it had one.
+        forget_gone(timers, looked_at);
         return None;
     };
     let Some(rest) = held.drive_one(number, now, woken) else { return Some(job) };
@@ -227,6 +223,17 @@ fn run(
         timers.insert(Timer { gives_up: Some(0), ..due(now.saturating_add(LINGER)) }, Weak::clone(live));
     }
     None
+}
+
+/// Looks at the next four timers, and removes those of live entries that are gone.
+fn forget_gone(timers: &mut BTreeMap<Timer, Weak<Core>>, looked_at: &mut Option<Timer>) {
+    for _ in 0..4 {
+        let after = looked_at.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = timers.range((after, Bound::Unbounded)).next();
+        let gone = next.filter(|(_, live)| live.strong_count() == 0).map(|(timer, _)| *timer);
+        *looked_at = next.map(|(timer, _)| *timer);
+        gone.map(|timer| timers.remove(&timer));
+    }
 }
 
 /// Retires a live entry if it is not needed any more. Returns when to try again.
