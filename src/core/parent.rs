@@ -124,12 +124,11 @@ impl Parent {
 
     /// Changes the cost of a grant of a key from `cost` to `actual`. The operation that calls this has begun and must
     /// be completed: if the clock panics, the last sample is used. Returns the new cost. `key` is the key, and its
-    /// weight.
-    pub(crate) fn resettle(&self, key: impl FnOnce() -> (KeyName, u64), cost: u64, actual: u64) -> u64 {
-        if actual <= cost || !self.limiter.has_classes {
+    /// weight, for a cost that grows.
+    pub(crate) fn resettle(&self, key: Option<(KeyName, u64)>, cost: u64, actual: u64) -> u64 {
+        let Some((key, weight)) = key.filter(|_| actual > cost && self.limiter.has_classes) else {
             return self.limiter.resettle_in(Core::sample_or_last, self.group, cost, actual, GrantWord::NOTHING, 0);
-        }
-        let (key, weight) = key();
+        };
         let charge = |state: &mut State, rovers: &Rovers, _| {
             state.charge_key(rovers, self.group, key, weight, state.extra_charge(cost, actual))
         };

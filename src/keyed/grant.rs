@@ -126,6 +126,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         left: Left,
         live: Option<&Core>,
     ) {
+        // First, because user code gives the weight, and may panic.
+        let named = (actual > *in_parent).then(|| self.key_in_parent(key));
         *cost = match live {
             Some(live) => live.resettle_in(|live| Some(live.sample()), ROOT, *cost, actual, left.word(), 0),
             None if actual == *cost => actual,
@@ -134,7 +136,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if let Some(parent) = &self.template.parent {
             // The key is settled already, so the parent must be settled even if its clock panics.
             let actual = actual.min(self.template.max_cost.max(*in_parent));
-            *in_parent = parent.resettle(|| self.key_in_parent(key), *in_parent, actual);
+            *in_parent = parent.resettle(named, *in_parent, actual);
         }
     }
 

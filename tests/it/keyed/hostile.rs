@@ -316,6 +316,18 @@ fn a_quota_by_that_panics_changes_nothing() {
     assert!(keyed.try_acquire(&11, 1).is_err(), "the map is full");
 }
 
+#[test]
+fn a_weight_by_that_panics_settles_a_grant_nowhere() {
+    let clock = ManualClock::new();
+    let quota = Quota::per_second(10);
+    let parent = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(quota).clock(clock).parent(&parent);
+    let keyed = builder.weight_by(|_: &u32| -> u64 { panic!("no plan") }).build().unwrap();
+    let mut grant = keyed.try_acquire(&1, 1).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| grant.settle(&1, 4))).is_err());
+    assert_eq!((grant.cost(), keyed.available(&1), parent.available()), (1, 9, 9));
+}
+
 /// Plans come from a table, in which anything may stand.
 #[test]
 fn calls_on_a_key_with_bad_quotas_are_refused_and_name_what_is_wrong() {
