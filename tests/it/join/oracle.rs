@@ -49,6 +49,8 @@ pub(crate) struct Oracle {
     /// Whether the front had its turn everywhere when it was last reviewed, and its joint instant.
     has_turn: bool,
     joint_due: Option<u64>,
+    /// How many queues have been served at this instant.
+    served: usize,
 }
 
 impl Bucket {
@@ -116,7 +118,7 @@ impl Bucket {
 impl Oracle {
     pub(crate) fn new(rules: [Rule; QUEUES]) -> Self {
         let (buckets, claims) = (rules.map(Bucket::new), HashMap::new());
-        Self { now: 0, buckets, claims, joint: VecDeque::new(), has_turn: false, joint_due: None }
+        Self { now: 0, buckets, claims, joint: VecDeque::new(), has_turn: false, joint_due: None, served: QUEUES }
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -144,7 +146,11 @@ impl Oracle {
             let front = self.front_cost(queue);
             self.buckets[queue].mint(1, front);
         }
-        (0..QUEUES).for_each(|queue| self.serve(queue));
+        for queue in 0..QUEUES {
+            self.served = queue;
+            self.serve(queue);
+        }
+        self.served = QUEUES;
     }
 
     /// Whether the claim is possible at all.
@@ -209,11 +215,10 @@ impl Oracle {
                 bucket.plain.pop_front();
                 self.claims.get_mut(&number).expect("waits").granted_at = Some(self.now);
                 if !had_turn && self.has_turn_in(queue) && self.is_member(queue) {
-                    (0..QUEUES)
-                        .filter(|other| *other != queue && self.is_member(*other))
-                        .collect::<Vec<_>>()
-                        .into_iter()
-                        .for_each(|other| self.serve(other));
+                    // The claims that are due in the others at this instant come before it, if those are served later.
+                    let mut others = self.others(queue);
+                    others.retain(|other| *other > self.served);
+                    others.into_iter().for_each(|other| self.serve(other));
                     self.review();
                 }
                 continue;
@@ -239,11 +244,7 @@ impl Oracle {
                 continue;
             }
             if self.joint_due.is_some_and(|due| due <= self.now) {
-                (0..QUEUES)
-                    .filter(|other| *other != queue && self.is_member(*other))
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .for_each(|other| self.serve_plain(other));
+                self.others(queue).into_iter().for_each(|other| self.serve_plain(other));
                 self.review();
                 continue;
             }
@@ -367,7 +368,11 @@ impl Oracle {
                 self.review();
             }
         }
-        (0..QUEUES).for_each(|queue| self.serve(queue));
+        // First those in which the front waits for its turn: it may hold the others before younger claims pass, and before
+        // they are full.
+        let mut queues: Vec<usize> = (0..QUEUES).collect();
+        queues.sort_by_key(|queue| self.has_turn_in(*queue));
+        queues.into_iter().for_each(|queue| self.serve(queue));
     }
 
     /// A grant that was received is dropped.
