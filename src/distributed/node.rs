@@ -111,7 +111,7 @@ impl State {
             if missing > 0 {
                 (ends, lack) = (None, lack.max(missing));
                 // Tokens of an older rate never form one piece with new ones: they would be asked for again and again.
-                let may_return = are_of_one_rate && planner.allowance == 0 && planner.classes.is_none();
+                let may_return = are_of_one_rate && planner.classes.is_none();
                 let is_none_used = ahead(end, head) == missing as i64 && self.held().is_none();
                 useless_to = if may_return && is_none_used { self.first_waiting() } else { None };
             }
