@@ -37,10 +37,6 @@ pub(super) enum OwnState {
 }
 
 impl Own {
-    pub(super) fn of_levels(rates: &Arc<Rates>, levels: &Levels, pinned: bool) -> Self {
-        Self { rates: Arc::clone(rates), state: OwnState::Levels(Box::new(*levels)), pinned }
-    }
-
     pub(super) fn live(&self) -> Option<&Arc<Core>> {
         if let OwnState::Live(live) = &self.state { Some(live) } else { None }
     }
@@ -51,6 +47,16 @@ impl Own {
 pub(super) enum Slot<O = Own> {
     Packed(Packed),
     Own(O),
+}
+
+impl Slot {
+    /// The state of a key with these levels: packed if they are of the common quotas, and fit.
+    pub(super) fn of_levels(rates: &Arc<Rates>, levels: &Levels, are_common: bool) -> Self {
+        if let Some(packed) = rates.pack(levels).filter(|_| are_common) {
+            return Self::Packed(packed);
+        }
+        Self::Own(Own { rates: Arc::clone(rates), state: OwnState::Levels(Box::new(*levels)), pinned: false })
+    }
 }
 
 /// The state of a key in its table.

@@ -12,7 +12,7 @@
 //! time before it locked the shard, and another thread may take tokens in between. So the end of a stride reads the time
 //! itself, under the lock. The clock must therefore be no user code: keys run ahead on tokio's clock and quanta's only.
 
-use super::{EntryIndex, FastPath, Left, Own, Shard, Slot, SlotRef};
+use super::{EntryIndex, FastPath, Left, Shard, Slot, SlotRef};
 use crate::clock::Time;
 use crate::core::stride::Stride;
 use crate::keyed::{Hashed, ToKey};
@@ -116,9 +116,7 @@ impl<K> Shard<K> {
         let mut levels = self.rates.advance(&levels, now);
         self.rates.charge(&mut levels, used);
         // Behind the window the level cannot be packed before the others are swept.
-        let packed = if now > self.readable_until { None } else { self.rates.pack(&levels) };
-        let slot = packed.map_or_else(|| Slot::Own(Own::of_levels(&self.rates, &levels, false)), Slot::Packed);
-        self.slots.set(index, slot);
+        self.slots.set(index, Slot::of_levels(&self.rates, &levels, now <= self.readable_until));
     }
 }
 

@@ -132,8 +132,7 @@ impl<K> Shard<K> {
         let readable = first.at.min(self.readable_until);
         let change = |rates: &Rates, levels: Levels| {
             let Some(levels) = advance_through(rates, levels, &changes) else { return Change::Forgotten };
-            let wide = || Slot::Own(Own::of_levels(&last.rates, &levels, false));
-            Change::Becomes(new.pack(&levels).map_or_else(wide, Slot::Packed))
+            Change::Becomes(Slot::of_levels(&last.rates, &levels, true))
         };
         let on_own = |own: &mut Own| match &own.state {
             // The key keeps its own quotas.

@@ -98,12 +98,6 @@ impl<K> Shard<K> {
         }
     }
 
-    /// The state of a key with these levels of the present: packed if it has the common quotas and they fit.
-    pub(super) fn slot_of(&self, rates: &Arc<Rates>, levels: &Levels, pinned: bool) -> Slot {
-        let packed = if !pinned && Arc::ptr_eq(rates, &self.rates) { rates.pack(levels) } else { None };
-        packed.map_or_else(|| Slot::Own(Own::of_levels(rates, levels, pinned)), Slot::Packed)
-    }
-
     /// Stores the levels of the present of a key without a live core, which keeps its quotas.
     pub(super) fn put(&mut self, index: EntryIndex, levels: &Levels) {
         match self.slots.own_mut(index) {
@@ -112,10 +106,7 @@ impl<K> Shard<K> {
             {
                 **old = *levels;
             }
-            _ => {
-                let slot = self.slot_of(&self.rates, levels, false);
-                self.slots.set(index, slot);
-            }
+            _ => self.slots.set(index, Slot::of_levels(&self.rates, levels, true)),
         }
     }
 }

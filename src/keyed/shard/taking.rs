@@ -2,7 +2,7 @@
 
 use super::ahead::is_fast;
 use super::{EntryIndex, EntryRequest, FastPath, KeyLimit, Kind, Left, Levels, Missed};
-use super::{Rates, Shard, ShardContext, SlotRef, Stop};
+use super::{Rates, Shard, ShardContext, Slot, SlotRef, Stop};
 use crate::clock::Time;
 use crate::keyed::rates::Packed;
 use crate::keyed::{Hashed, ToKey};
@@ -146,7 +146,8 @@ impl<K: Clone + Eq> Shard<K> {
                 // A sweep may have advanced the shard, and packed levels can be read from then on only.
                 let levels = rates.advance(&levels, self.synced);
                 context.key_limit.idle_no_later_than(context.number, rates.full_at(&levels));
-                self.slots.insert(request.key.hash, key, self.slot_of(&rates, &levels, false));
+                let slot = Slot::of_levels(&rates, &levels, Arc::ptr_eq(&rates, &self.rates));
+                self.slots.insert(request.key.hash, key, slot);
             } else {
                 context.key_limit.give_back(1);
                 context.deferred.keys.push(key);

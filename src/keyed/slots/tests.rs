@@ -11,10 +11,10 @@ fn a_quota_takes_eight_bytes_beside_the_key() {
 fn the_list_of_owns_shrinks_with_the_table() {
     let mut slots = Slots::<u64>::new(false);
     let rates = Arc::new(Rates::new(crate::Quota::per_second(1).into(), None));
-    let own = |at| Own::of_levels(&rates, &rates.full(at), true);
+    let own = |at| Slot::of_levels(&rates, &rates.full(at), false);
     for key in 0..1_000 {
         slots.make_space(|key| *key);
-        slots.insert(key, key, Slot::Own(own(key)));
+        slots.insert(key, key, own(key));
     }
     for key in 0..990 {
         let index = slots.index_of(crate::keyed::Hashed { form: &key, hash: key }).unwrap();
