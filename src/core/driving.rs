@@ -7,6 +7,7 @@ use crate::core::joint::{Fronts, JointSet};
 use crate::core::state::{Sample, Served, State};
 use crate::core::wakes::{Hired, Wakes, wake_each};
 use crate::sync::MutexGuard;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 use tokio::runtime::Handle;
@@ -90,14 +91,14 @@ impl Core {
     pub(crate) fn tick_tied(&self) -> bool {
         // The parent itself is skipped: a child with waiters has it driven already.
         let mut tied = self.parent().map_or_else(|| self.tied_to(), |parent| parent.tied_to());
-        let mut seen: Vec<Arc<Self>> = Vec::new();
+        let mut seen: HashMap<*const Self, Arc<Self>> = HashMap::new();
         while let Some(peer) = tied.pop() {
-            if std::ptr::eq(&*peer, self) || seen.iter().any(|known| Arc::ptr_eq(known, &peer)) {
+            if std::ptr::eq(&*peer, self) || seen.contains_key(&Arc::as_ptr(&peer)) {
                 continue;
             }
             peer.tick();
             tied.extend(peer.tied_to());
-            seen.push(peer);
+            seen.insert(Arc::as_ptr(&peer), peer);
         }
         !seen.is_empty()
     }
