@@ -81,6 +81,8 @@ struct Inbox {
     live_entries: Vec<Arc<QueueWaker>>,
     /// The next one to look at, to remove it if it is gone.
     looked_at: usize,
+    /// How many were removed since the driver last took the entries.
+    removed: usize,
     /// The waker of the driver, while it sleeps.
     waker: Option<Waker>,
     /// Set when the driver is dropped: the mailbox is closed.
@@ -103,6 +105,7 @@ impl Inbox {
             match self.live_entries.get(self.looked_at) {
                 Some(queue_waker) if queue_waker.live.strong_count() == 0 => {
                     self.live_entries.swap_remove(self.looked_at);
+                    self.removed += 1;
                 }
                 Some(_) => self.looked_at += 1,
                 None => self.looked_at = 0,

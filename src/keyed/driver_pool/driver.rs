@@ -66,6 +66,8 @@ pin_project! {
         timers: BTreeMap<Timer, Weak<Core>>,
         // The last one that was looked at, to remove it if its live entry is gone.
         looked_at: Option<Timer>,
+        // How many entries have gone for which no timers have been looked at.
+        gone: usize,
         // Jobs that are due and have not been run yet.
         due: VecDeque<Job>,
         is_registered: bool,
@@ -116,6 +118,7 @@ impl KeyedReplenisher {
             woken: Vec::new(),
             timers: BTreeMap::new(),
             looked_at: None,
+            gone: 0,
             due: VecDeque::new(),
             is_registered,
             alarm: Alarm::unset(),
@@ -144,7 +147,7 @@ impl Future for KeyedReplenisher {
         }
         let mut looks = 0;
         loop {
-            collect(this.mailbox, this.woken, cx.waker());
+            *this.gone += collect(this.mailbox, this.woken, cx.waker());
             this.due.extend(this.woken.drain(..).map(Job::Serve));
             // If reading the clock panics, nothing is due yet.
             let now = quietly(|| this.pool.time.now()).unwrap_or(0);
@@ -152,8 +155,13 @@ impl Future for KeyedReplenisher {
                 let (timer, live) = timer.remove_entry();
                 this.due.push_back(Job::Due(timer, live));
             }
-            while let Some(job) = this.due.pop_front() {
-                if let Some(job) = run(job, this.mailbox.number, &*owner, now, this.timers, this.looked_at) {
+            while *this.gone > 0 || !this.due.is_empty() {
+                if *this.gone > 0 {
+                    *this.gone -= 1;
+                    forget_gone(this.timers, this.looked_at);
+                }
+                let run = |job| run(job, this.mailbox.number, &*owner, now, this.timers, this.gone);
+                if let Some(job) = this.due.pop_front().and_then(run) {
                     // This queue alone woke as many tasks as a plain limiter's driver wakes in a turn.
                     this.due.push_back(job);
                     looks = ENTRIES_PER_TURN - 1;
@@ -176,14 +184,15 @@ impl Future for KeyedReplenisher {
     }
 }
 
-/// Takes all entries from the mailbox, and registers `waker` for the next one.
-fn collect(mailbox: &Mailbox, woken: &mut Vec<Arc<QueueWaker>>, waker: &Waker) {
+/// Takes all entries from the mailbox, and registers `waker` for the next one. Returns how many others have gone.
+fn collect(mailbox: &Mailbox, woken: &mut Vec<Arc<QueueWaker>>, waker: &Waker) -> usize {
     let waker = waker.clone();
     let mut inbox = mailbox.inbox.lock();
     std::mem::swap(&mut inbox.live_entries, woken);
-    let old = inbox.waker.replace(waker);
+    let (old, removed) = (inbox.waker.replace(waker), std::mem::take(&mut inbox.removed));
     drop(inbox);
     drop(old);
+    removed
 }
 
 /// Runs a job of the mailbox with this number. `now` is a reading of the time. Returns the job if more of it is due, but
@@ -194,7 +203,7 @@ fn run(
     owner: &dyn EntryOwner,
     now: u64,
     timers: &mut BTreeMap<Timer, Weak<Core>>,
-    looked_at: &mut Option<Timer>,
+    gone: &mut usize,
 ) -> Option<Job> {
     let (live, run_at, woken) = match &job {
         Job::Serve(queue_waker) => (&queue_waker.live, NO_TIMER, Some(Waker::from(Arc::clone(queue_waker)))),
@@ -206,7 +215,7 @@ fn run(
     };
     let Some(held) = live.upgrade() else {
         // Only the live entry knew the instant of its timer, if it had one.
-        forget_gone(timers, looked_at);
+        *gone += 1;
         return None;
     };
     let Some(rest) = held.drive_one(number, now, woken) else { return Some(job) };
