@@ -49,7 +49,7 @@ pub(crate) struct Oracle {
     /// Whether the front had its turn everywhere when it was last reviewed, and its joint instant.
     has_turn: bool,
     joint_due: Option<u64>,
-    /// How many queues have been served at this instant.
+    /// How many queues have been served at this instant. All have been after a review.
     served: usize,
 }
 
@@ -146,8 +146,9 @@ impl Oracle {
             let front = self.front_cost(queue);
             self.buckets[queue].mint(1, front);
         }
+        self.served = 0;
         for queue in 0..QUEUES {
-            self.served = queue;
+            self.served = self.served.max(queue);
             self.serve(queue);
         }
         self.served = QUEUES;
@@ -245,6 +246,7 @@ impl Oracle {
             }
             if self.joint_due.is_some_and(|due| due <= self.now) {
                 self.others(queue).into_iter().for_each(|other| self.serve_plain(other));
+                self.served = QUEUES;
                 self.review();
                 continue;
             }
@@ -259,6 +261,7 @@ impl Oracle {
 
     fn review_and_serve(&mut self, queue: usize) {
         self.review();
+        self.served = QUEUES;
         self.others(queue).into_iter().for_each(|other| self.serve(other));
     }
 
