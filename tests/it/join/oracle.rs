@@ -248,6 +248,7 @@ impl Oracle {
                 self.others(queue).into_iter().for_each(|other| self.serve_plain(other));
                 self.served = QUEUES;
                 self.review();
+                self.serve_turns();
                 continue;
             }
             return;
@@ -262,7 +263,16 @@ impl Oracle {
     fn review_and_serve(&mut self, queue: usize) {
         self.review();
         self.served = QUEUES;
+        self.serve_turns();
         self.others(queue).into_iter().for_each(|other| self.serve(other));
+    }
+
+    /// Serves the queues in which the front waits for its turn. They come first: the front may then hold the others before
+    /// younger claims pass, and before they are full.
+    fn serve_turns(&mut self) {
+        let waits = |oracle: &Self, queue: &usize| oracle.is_member(*queue) && !oracle.has_turn_in(*queue);
+        let queues: Vec<usize> = (0..QUEUES).filter(|queue| waits(self, queue)).collect();
+        queues.into_iter().for_each(|queue| self.serve_claims(queue));
     }
 
     /// Serves a queue that has changed, then the others: a joint claim that is granted lets their claims go.
@@ -371,11 +381,8 @@ impl Oracle {
                 self.review();
             }
         }
-        // First those in which the front waits for its turn: it may hold the others before younger claims pass, and before
-        // they are full.
-        let mut queues: Vec<usize> = (0..QUEUES).collect();
-        queues.sort_by_key(|queue| self.has_turn_in(*queue));
-        queues.into_iter().for_each(|queue| self.serve(queue));
+        self.serve_turns();
+        (0..QUEUES).for_each(|queue| self.serve(queue));
     }
 
     /// A grant that was received is dropped.
