@@ -14,11 +14,12 @@
 //! ```
 //!
 //! * `claimed` is the position up to which tokens are *known* to be granted, charged or set aside by `synced`. It is
-//!   never ahead of the true position at that instant. So a claim that the last reading of the time has not seen makes the bound
-//!   too low, never too high. (A bound that used the tail instead would count claims that still wait: while a gate is
-//!   closed, the heads would rise by the cost of the whole queue, and the whole queue would pass when the gate opens.)
+//!   never ahead of the true position at that instant. So a claim that the last reading of the time has not seen makes
+//!   the bound too low, never too high. (A bound that used the tail instead would count claims that still wait: while a
+//!   gate is closed, the heads would rise by the cost of the whole queue, and the whole queue would pass when the gate
+//!   opens.)
 //! * Only minting for the front waiter's own cost goes above the burst. If that waiter leaves the queue without a
-//!   grant, [`Supply::cut`] burns the tokens that it had saved.
+//!   grant, [`Supply::cut`] burns the tokens that it had saved. Those of a store leave the bucket for its source.
 //! * The level of a sliding quota is the amount less the tokens in its [window](crate::core::window), whatever else moves.
 //! * Gates (the ceiling and a pause) hold grants back and burn nothing below the bound.
 //!
@@ -331,13 +332,11 @@ impl Supply {
         self.note_change();
         self.shift(cost);
         self.pass(0, debt);
-        let (claimed, now, is_paused) = (self.claimed, self.synced, self.is_paused());
-        for quota in &mut *self.quotas {
-            if !is_paused {
-                quota.hand_on(Self::bound(claimed, quota.burst, None), now);
-            }
-            Self::trim(quota, claimed, None);
+        if !self.is_paused() {
+            let (claimed, now) = (self.claimed, self.synced);
+            self.quotas.iter_mut().for_each(|quota| quota.hand_on(Self::bound(claimed, quota.burst, None), now));
         }
+        self.cut(None);
     }
 
     /// Moves every position by `n`, past tokens that belong to no claim: those of a claim that has left, or those by which
