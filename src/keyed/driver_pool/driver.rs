@@ -234,14 +234,15 @@ fn run(
     None
 }
 
-/// Looks at the next four timers, and removes those of live entries that are gone.
+/// Looks at the next four timers, or begins again behind the last one, and removes those of live entries that are gone.
 fn forget_gone(timers: &mut BTreeMap<Timer, Weak<Core>>, looked_at: &mut Option<Timer>) {
     for _ in 0..4 {
-        let after = looked_at.map_or(Bound::Unbounded, Bound::Excluded);
-        let next = timers.range((after, Bound::Unbounded)).next();
-        let gone = next.filter(|(_, live)| live.strong_count() == 0).map(|(timer, _)| *timer);
-        *looked_at = next.map(|(timer, _)| *timer);
-        gone.map(|timer| timers.remove(&timer));
+        let after = looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let Some((&timer, live)) = timers.range((after, Bound::Unbounded)).next() else { continue };
+        *looked_at = Some(timer);
+        if live.strong_count() == 0 {
+            timers.remove(&timer);
+        }
     }
 }
 
