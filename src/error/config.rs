@@ -30,10 +30,7 @@ error_enum! {
             quota_name: Option<&'static str>,
         },
         /// The period is zero, or below 3 ns with a calendar, or exceeds 64 bits of nanoseconds.
-        #[error(
-            "{} has a period of {period:?}: it must be between 1 ns, or 3 ns with a calendar, and 584 years",
-            Of(*quota, *quota_name)
-        )]
+        #[error("{} has a period of {period:?}: it must be 1 ns (3 ns with a calendar) to 584 years", Of(*quota, *quota_name))]
         BadPeriod {
             /// Index of the quota.
             quota: usize,
