@@ -227,10 +227,12 @@ impl Builder {
     ///
     /// Claims of a limiter with classes are paid in installments of at most the smallest burst, so that a large claim
     /// does not hold up the other classes. Claims made on the limiter itself wait in a class of their own, of weight 1.
-    /// While no claim waits, these cost the same as without classes, and one in a class takes the limiter's lock. While
-    /// claims wait in one class only, and
-    /// no ceiling is above it, a limiter with one quota that is refilled continuously grants at the same instants as one
-    /// without classes. With several quotas, or stepped ones, a claim above the smallest burst can be granted later.
+    /// While no claim waits, a claim on the limiter itself costs the same as without classes; one in a class takes the
+    /// limiter's lock.
+    ///
+    /// While claims wait in one class only, and no ceiling is above it, a limiter with one quota that is refilled
+    /// continuously grants at the same instants as one without classes. With several quotas, or stepped ones, a claim
+    /// above the smallest burst can be granted later.
     ///
     /// With `distributed`, a class has its share of what all nodes receive, whichever nodes its callers are on. Such classes
     /// have neither floors nor ceilings, cannot be the parent of a keyed limiter and take no part in
