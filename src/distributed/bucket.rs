@@ -13,7 +13,7 @@ mod places;
 mod returns;
 
 pub(super) use classes::Class;
-use granting::Claims;
+use granting::{Asked, Claims};
 pub(super) use places::Place;
 
 /// The shortest length of an epoch, in microseconds: nodes with waiters are counted per epoch.
@@ -190,8 +190,7 @@ impl SharedBucket {
         }
         self.check_period(asked, now)?;
         let begins_anew = self.turn(asked, now);
-        let ttl = time_to_live(ask);
-        if begins_anew || self.nodes.is_empty() || now >= self.swept + (ttl + 3) / 4 || now < self.swept {
+        if begins_anew || self.nodes.is_empty() || now >= self.swept + (time_to_live(ask) + 3) / 4 || now < self.swept {
             self.sweep(now);
         }
         self.mint(now);
@@ -199,21 +198,28 @@ impl SharedBucket {
             self.keep(now);
             return Err(owes(-self.level));
         }
-        let known = self.nodes.get(&ask.node).cloned();
-        let before = known.clone().unwrap_or_default();
-        let is_repeat = known.is_some() && before.number == ask.number;
-        let others = self.held - before.allowance;
-        let reach = exact(ask.rtt).saturating_mul(5) / 2;
-        let reach = reach.clamp(HORIZON, LONGEST_HORIZON);
-        let recent = 2 * reach;
+        let mut asked = self.begin(ask, now);
+        let there = self.there();
+        self.judge(&mut asked, there);
+        let mut node = if asked.is_repeat { asked.repeat() } else { self.grant(&mut asked) };
+        let classes = self.send_away(&asked, &mut node);
+        Ok(self.finish(&asked, node, classes, there))
+    }
+
+    /// Takes the node out of the bucket for the time of its request, with what it returns.
+    fn begin<'a>(&mut self, ask: &'a LeaseRequest, now: i64) -> Asked<'a> {
+        let known = self.nodes.remove(&ask.node);
+        let (is_known, is_repeat) = (known.is_some(), known.as_ref().is_some_and(|node| node.number == ask.number));
+        let before = known.unwrap_or(Node { epoch: -1, ..Node::default() });
+        let reach = (exact(ask.rtt).saturating_mul(5) / 2).clamp(HORIZON, LONGEST_HORIZON);
+        let mut claims = Claims::of(ask, self.terms.burst as i64);
+        let shares = self.shares_with(ask, &mut claims, now, 2 * reach);
         // Nothing is promised for the next period of a calendar: no debt is there when it begins.
         let reach = if self.terms.is_calendar() { 0 } else { reach };
-        let mut claims = Claims::of(ask, self.terms.burst as i64);
-        let shares = self.shares_with(ask, &mut claims, now, recent);
         for claims in &mut claims {
             claims.reach = self.reach(&shares, reach, exact(ask.rtt), claims.class);
         }
-        let places = self.places(ask, now);
+        let places = self.places(now);
         // What was saved up for a node that has not come, or whose claim has left, is not there any more.
         let own = before.places.iter().filter_map(|place| {
             let claims = claims.iter().find(|claims| claims.number == place.class)?;
@@ -222,54 +228,44 @@ impl SharedBucket {
         });
         self.note_places(&own.collect::<Vec<_>>(), &places);
         self.cut(self.held);
-        if known.is_some() && !is_repeat {
-            self.take_back(ask, self.most_back(ask, &before), others + exact(ask.held));
+        self.held -= before.allowance;
+        let held = if is_known { exact(ask.held) } else { 0 };
+        if is_known && !is_repeat {
+            self.take_back(ask, self.most_back(ask, &before), self.held + held);
         }
-        let there = self.there();
-        for claims in &mut claims {
+        Asked { ask, now, before, is_repeat, held, reach, claims, shares, places }
+    }
+
+    /// What each of the claims may get, while so many tokens are `there`.
+    fn judge(&self, asked: &mut Asked<'_>, there: i64) {
+        let Asked { ask, now, ref shares, ref places, .. } = *asked;
+        for claims in &mut asked.claims {
             (claims.older, claims.sooner) = places.before(claims.number, self.lead_of(claims.number), now - claims.age);
             claims.within = if ask.at_once { 0 } else { self.minted_within(claims.reach.min(claims.useful)) };
             if !self.classes.is_empty() {
                 // So small a part that classes take turns several times within the horizon.
                 let tokens = there + self.minted_within(claims.reach * 2 / 5);
-                (claims.part, claims.is_ahead) = self.part_of(&shares, claims.class, tokens, claims.first);
+                (claims.part, claims.is_ahead) = self.part_of(shares, claims.class, tokens, claims.first);
             }
         }
-        let mut node = match known {
-            Some(node) if is_repeat => {
-                let mut rest = node.granted + node.promised;
-                for claims in &mut claims {
-                    claims.given = claims.want.min(rest);
-                    rest -= claims.given;
-                }
-                Node { until: now + ttl, ..node }
-            }
-            _ => self.grant(ask, now, others, known.as_ref(), reach, &places, &mut claims),
-        };
-        if !is_repeat && !self.classes.is_empty() {
-            self.charge(&shares, &claims);
-        }
-        let is_in_vain = node.granted + node.promised == 0;
+    }
+
+    /// What each class is told. One that gets nothing, and whose claims can still be served in time, gets a place.
+    fn send_away(&mut self, asked: &Asked<'_>, node: &mut Node) -> Vec<ClassGrant> {
+        let Asked { ask, now, is_repeat, ref places, .. } = *asked;
+        let (has_classes, is_in_vain) = (!ask.classes.is_empty(), node.gets() == 0);
         let grace = (exact(ask.rtt).saturating_mul(5) / 4).clamp(GRACE, LONGEST_GRACE);
-        let mut classes = Vec::new();
-        for claims in &claims {
-            let is_sent_away = claims.given == 0 && claims.first > 0 && (is_in_vain || !ask.classes.is_empty());
-            // A class that is ahead of others looks again soon.
-            let least = if is_sent_away && claims.is_ahead { claims.reach + LOOK } else { 0 };
-            let time_behind =
-                |tokens| if is_sent_away { least.max(self.time_to(claims.first + tokens - self.level)) } else { 0 };
-            let wait = time_behind(claims.older);
-            // A node that does not know of classes computes its sleep from the wait.
-            let soonest = if ask.classes.is_empty() { wait } else { time_behind(claims.sooner) };
-            let sleep = (soonest - claims.reach).clamp(0, longest_sleep(claims.age));
-            classes
-                .push(ClassGrant::from_numbers([claims.given, wait, sleep, claims.part].map(|number| number as u64)));
+        let mut told = Vec::new();
+        for claims in &asked.claims {
+            let is_sent_away = claims.given == 0 && claims.first > 0 && (is_in_vain || has_classes);
+            let (wait, sleep) = if is_sent_away { self.wait_of(claims, has_classes) } else { (0, 0) };
+            told.push(ClassGrant::from_numbers([claims.given, wait, sleep, claims.part].map(|number| number as u64)));
             if is_repeat || ask.at_once || claims.lack <= claims.given {
                 continue;
             }
             let mut place = Place { class: claims.number, ..Place::default() };
             if claims.want == 0 {
-                place = before.places.iter().find(|before| before.class == claims.number).copied().unwrap_or(place);
+                place = asked.before.places.iter().find(|own| own.class == claims.number).copied().unwrap_or(place);
             } else if is_sent_away && wait <= claims.useful && places.list.len() + node.places.len() < MOST_PLACES {
                 let (first, since) = (claims.first, now - claims.age);
                 place = Place { first, since, until: now + sleep + grace, ..place };
@@ -281,23 +277,30 @@ impl SharedBucket {
                 node.places.push(place);
             }
         }
+        told
+    }
+
+    /// The time until claims that get nothing have the tokens of the first one, and until their node comes again.
+    fn wait_of(&self, claims: &Claims, has_classes: bool) -> (i64, i64) {
+        // A class that is ahead of others looks again soon.
+        let least = if claims.is_ahead { claims.reach + LOOK } else { 0 };
+        let behind = |places: i64| least.max(self.time_to(claims.first + places - self.level));
+        let wait = behind(claims.older);
+        // A node that does not know of classes computes its sleep from the wait.
+        let soonest = if has_classes { behind(claims.sooner) } else { wait };
+        (wait, (soonest - claims.reach).clamp(0, longest_sleep(claims.age)))
+    }
+
+    /// Puts the node back, and makes the answer.
+    fn finish(&mut self, asked: &Asked<'_>, mut node: Node, classes: Vec<ClassGrant>, there: i64) -> LeaseGrant {
+        let Asked { ask, now, ref before, reach, .. } = *asked;
         node.until = node.places.iter().map(|place| place.until).fold(node.until, i64::max);
-        self.note_places(&node.places, &places);
-        // The bucket forgets a node that leaves. While it still remembers other nodes, it keeps their record for longer than it
-        // must, as the script in Redis does.
-        self.nodes.remove(&ask.node);
-        self.held = others;
-        if !ask.leave {
-            self.held += node.allowance;
-            self.last_until = self.last_until.max(node.until);
-            self.nodes.insert(ask.node, node.clone());
-        }
+        self.note_places(&node.places, &asked.places);
         let busy = self.busy.max(self.was).max(1);
         // One part more is left for a node that joins.
         let part = ((there + self.minted_within(reach * busy / (busy + 1))) / busy).max(1);
-        self.keep(now);
-        let wait = classes.iter().filter(|class| is_in_vain && class.wait > 0).map(|class| class.wait).min();
-        Ok(LeaseGrant {
+        let wait = classes.iter().map(|class| class.wait).filter(|wait| node.gets() == 0 && *wait > 0).min();
+        let mut answer = LeaseGrant {
             before: before.number,
             age: (self.clock - node.at) as u64,
             now: node.granted as u64,
@@ -306,14 +309,24 @@ impl SharedBucket {
             phase: node.part as u64,
             wait: wait.unwrap_or(0),
             part: part as u64,
-            allowance: if ask.leave { 0 } else { node.allowance as u64 },
-            nodes: self.nodes.len() as u64,
             remaining: self.there() as u64,
             last: node.last as u64,
             clock: self.clock as u64,
-            terms: (!self.terms.is_same_quota(&asked)).then_some(self.terms),
+            terms: (!self.terms.is_same_quota(&ask.terms)).then_some(self.terms),
             classes: if ask.classes.is_empty() { Vec::new() } else { classes },
-        })
+            ..LeaseGrant::default()
+        };
+        // The bucket forgets a node that leaves. While it still remembers other nodes, it keeps their record for longer than it
+        // must, as the script in Redis does.
+        if !ask.leave {
+            answer.allowance = node.allowance as u64;
+            self.held += node.allowance;
+            self.last_until = self.last_until.max(node.until);
+            self.nodes.insert(ask.node, node);
+        }
+        answer.nodes = self.nodes.len() as u64;
+        self.keep(now);
+        answer
     }
 
     /// The tokens that are there.

@@ -95,8 +95,7 @@ impl SharedBucket {
         }
         claims.iter_mut().for_each(|claims| claims.class = self.class_at(claims.number));
         let (clock, mut nodes) = (self.clock, vec![0; self.classes.len()]);
-        let others = self.nodes.iter().filter(|(id, _)| **id != ask.node);
-        let lacking = others.flat_map(|(_, node)| node.lacks(now, clock, recent));
+        let lacking = self.nodes.values().flat_map(|node| node.lacks(now, clock, recent));
         lacking.for_each(|place| nodes[self.class_at(place.class)] += 1);
         let mut stay = nodes.clone();
         claims.iter().for_each(|claims| {
@@ -179,6 +178,11 @@ impl SharedBucket {
 }
 
 impl Node {
+    /// The tokens of its last answer.
+    pub(super) fn gets(&self) -> i64 {
+        self.granted + self.promised
+    }
+
     /// For which classes the node lacks tokens, as of a moment ago or by its place.
     pub(super) fn lacks(&self, now: i64, clock: i64, recent: i64) -> impl Iterator<Item = &Place> {
         self.places.iter().filter(move |place| clock - self.at < recent || place.is_kept(now))

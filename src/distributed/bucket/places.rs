@@ -1,7 +1,6 @@
 //! The places of nodes that were sent away: advice, not tokens.
 
 use super::{LONGEST_GRACE, SharedBucket, longest_sleep};
-use crate::distributed::LeaseRequest;
 use std::cmp::Reverse;
 
 /// A class that lacks tokens on a node, and its place there, if it was sent away: advice, not tokens. While the node is
@@ -60,17 +59,16 @@ impl Places {
 
 impl SharedBucket {
     /// The places of all nodes but the one that asks.
-    pub(super) fn places(&self, ask: &LeaseRequest, now: i64) -> Places {
+    pub(super) fn places(&self, now: i64) -> Places {
         let mut places = Places::default();
         if self.placed == 0 {
             return places;
         }
-        for (_, node) in self.nodes.iter().filter(|(id, _)| **id != ask.node) {
-            for place in node.places.iter().filter(|place| place.is_kept(now)) {
-                let first = place.first.min(self.terms.burst as i64);
-                places.all += first;
-                places.list.push(self.ordered(place, first));
-            }
+        let kept = self.nodes.values().flat_map(|node| &node.places).filter(|place| place.is_kept(now));
+        for place in kept {
+            let first = place.first.min(self.terms.burst as i64);
+            places.all += first;
+            places.list.push(self.ordered(place, first));
         }
         places
     }
