@@ -30,22 +30,18 @@ impl SharedBucket {
         let Self { last_until, ends, last, credit, void, .. } = *self;
         let numbers =
             [level, stamp, part, swept, epoch, busy, was, clock, placed, fill, last_until, ends, last, credit, void];
-        let mut text = format!("{FORMAT}\n{}\n{}", self.terms, joined(&numbers));
-        self.returned.iter().for_each(|Returned { from, to }| text += &format!(" {from} {to}"));
-        text += "\n";
-        let of = |&Class { number, parent, weight, lead, seen }: &Class| joined(&[number, parent, weight, lead, seen]);
-        text += &self.classes.iter().map(of).collect::<Vec<_>>().join(" ");
-        text += "\n";
+        let returned = self.returned.iter().flat_map(|&Returned { from, to }| [from, to]);
+        let of = |&Class { number, parent, weight, lead, seen }: &Class| [number, parent, weight, lead, seen];
+        let bucket = joined(numbers.into_iter().chain(returned));
+        let mut text = format!("{FORMAT}\n{}\n{bucket}\n{}\n", self.terms, joined(self.classes.iter().flat_map(of)));
         let mut nodes: Vec<(&u128, &Node)> = self.nodes.iter().collect();
         nodes.sort_unstable_by_key(|(id, _)| **id);
         for (id, node) in nodes {
-            let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, .. } = *node;
-            let numbers = [allowance, until, epoch, granted, promised, queued_before, part, at, node.last];
-            text += &format!("{id:032x} {number} {}", joined(&numbers));
-            for Place { class, first, since, until } in &node.places {
-                text += &format!(" {class} {first} {since} {until}");
-            }
-            text += "\n";
+            let Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, last, .. } = *node;
+            let numbers = [allowance, until, epoch, granted, promised, queued_before, part, at, last];
+            let places =
+                node.places.iter().flat_map(|&Place { class, first, since, until }| [class, first, since, until]);
+            text += &format!("{id:032x} {number} {}\n", joined(numbers.into_iter().chain(places)));
         }
         text.into_bytes()
     }
@@ -70,18 +66,16 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
         return None;
     }
     let terms = QuotaTerms::from_text(lines.next()?)?;
-    let line = lines.next()?;
-    let end = line.match_indices(' ').nth(14).map_or(line.len(), |(end, _)| end);
+    let (all, returned): ([i64; 15], _) = numbers(lines.next()?)?;
     let mut bucket = SharedBucket { terms, ..SharedBucket::new(terms, 0) };
-    let all: [i64; 15] = numbers(&line[..end])?;
     [bucket.level, bucket.stamp, bucket.part, bucket.swept, bucket.epoch, bucket.busy, bucket.was, ..] = all;
     [.., bucket.clock, bucket.placed, bucket.fill, bucket.last_until, bucket.ends, _, _, _] = all;
     [.., bucket.last, bucket.credit, bucket.void] = all;
-    bucket.returned = groups(&line[end..])?.into_iter().map(|[from, to]| Returned { from, to }).collect();
-    let line = lines.next()?;
-    let line = if line.is_empty() { String::new() } else { format!(" {line}") };
+    bucket.returned = returned.into_iter().map(|[from, to]| Returned { from, to }).collect();
+    let classes = Some(lines.next()?).filter(|line| !line.is_empty());
+    let ([], classes) = classes.map_or(Some(([], Vec::new())), numbers)?;
     let of = |[number, parent, weight, lead, seen]: [i64; 5]| Class { number, parent, weight, lead, seen };
-    bucket.classes = groups(&line)?.into_iter().map(of).collect();
+    bucket.classes = classes.into_iter().map(of).collect();
     let is_class = |class: &Class| class.number >= 0 && class.parent >= 0 && class.weight > 0 && class.lead >= 0;
     if !bucket.classes.iter().all(is_class) || bucket.classes.first().is_some_and(|class| class.number != 0) {
         return None;
@@ -90,10 +84,9 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     for line in lines {
         let (id, rest) = line.split_at_checked(32)?;
         let (number, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
-        let end = rest.match_indices(' ').nth(8).map_or(rest.len(), |(end, _)| end);
-        let [allowance, until, epoch, granted, promised, queued_before, part, at, last] = numbers(&rest[..end])?;
+        let ([allowance, until, epoch, granted, promised, queued_before, part, at, last], places) = numbers(rest)?;
         let of = |[class, first, since, until]: [i64; 4]| Place { class, first, since, until };
-        let places: Vec<Place> = groups(&rest[end..])?.into_iter().map(of).collect();
+        let places: Vec<Place> = places.into_iter().map(of).collect();
         let number = number.parse().ok()?;
         let are_natural = places.iter().all(|place| place.class >= 0 && place.first >= 0);
         let node = Node { number, allowance, until, epoch, granted, promised, queued_before, part, at, last, places };
@@ -121,25 +114,17 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
 }
 
 /// Writes numbers with single spaces between.
-fn joined(numbers: &[i64]) -> String {
-    numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" ")
+fn joined(numbers: impl Iterator<Item = i64>) -> String {
+    numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Reads groups of `N` numbers, each behind a space.
-fn groups<const N: usize>(text: &str) -> Option<Vec<[i64; N]>> {
-    let Some(text) = text.strip_prefix(' ') else { return text.is_empty().then(Vec::new) };
-    let words: Vec<&str> = text.split(' ').collect();
-    words.chunks(N).map(|group| numbers(&group.join(" "))).collect()
-}
-
-/// Reads exactly `N` numbers between single spaces.
-fn numbers<const N: usize>(text: &str) -> Option<[i64; N]> {
-    let mut numbers = [0; N];
-    let mut words = text.split(' ');
-    for number in &mut numbers {
-        *number = words.next()?.parse().ok().filter(|number: &i64| number.unsigned_abs() <= MOST as u64)?;
-    }
-    words.next().is_none().then_some(numbers)
+/// Reads numbers between single spaces: `N`, and groups of `M`.
+fn numbers<const N: usize, const M: usize>(text: &str) -> Option<([i64; N], Vec<[i64; M]>)> {
+    let number = |word: &str| word.parse().ok().filter(|number: &i64| number.unsigned_abs() <= MOST as u64);
+    let all = text.split(' ').map(number).collect::<Option<Vec<i64>>>()?;
+    let (first, rest) = all.split_first_chunk()?;
+    let groups = rest.chunks(M).map(|group| group.try_into().ok()).collect::<Option<_>>()?;
+    Some((*first, groups))
 }
 
 #[cfg(test)]
