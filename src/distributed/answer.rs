@@ -2,6 +2,7 @@
 
 use super::{ClassGrant, LeaseRequest, QuotaTerms, ReplyKind, Store, StoreError};
 use crate::clock::time::wall_micros;
+use tokio::time::Instant;
 
 /// No number of an answer is larger: levels, debts and instants are exact in doubles. A store that says too much within
 /// this bound, of the tokens promised before for example, is believed: debts may be that large.
@@ -77,52 +78,51 @@ impl LeaseGrant {
         let numbers =
             [before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock];
         let of_classes = self.classes.iter().flat_map(ClassGrant::numbers);
-        if numbers.into_iter().chain(of_classes).any(|number| number > MOST) {
-            return Err(format!("a number is larger than 2^53: {ask:?} gets {self:?}"));
-        }
-        let period = terms.unwrap_or(ask.terms).period();
-        if promised > 0 && phase >= period {
-            return Err(format!(
-                "the progress towards the next token is {phase}, the whole period of {period} or more: {ask:?} gets {self:?}"
-            ));
-        }
-        if promised > last {
-            return Err(format!("{promised} tokens have numbers up to {last}: {ask:?} gets {self:?}"));
-        }
-        if now + promised > ask.want.saturating_add(ask.ahead) {
-            return Err(format!("more tokens than were asked for: {ask:?} gets {self:?}"));
-        }
-        let given = self.classes.iter().zip(&ask.classes).map(|(class, row)| (class.given, row.want));
-        if self.classes.len() != ask.classes.len() || given.clone().any(|(given, want)| given > want) {
-            return Err(format!("classes get other tokens than they asked for: {ask:?} gets {self:?}"));
-        }
-        Ok(())
+        let mut given = self.classes.iter().zip(&ask.classes).map(|(class, row)| (class.given, row.want));
+        let wrong = if numbers.into_iter().chain(of_classes).any(|number| number > MOST) {
+            "a number is larger than 2^53"
+        } else if promised > 0 && phase >= terms.unwrap_or(ask.terms).period() {
+            "the progress towards the next token is a whole period or more"
+        } else if promised > last {
+            "more tokens are promised than have numbers"
+        } else if now + promised > ask.want.saturating_add(ask.ahead) {
+            "more tokens than were asked for"
+        } else if self.classes.len() != ask.classes.len() || given.any(|(given, want)| given > want) {
+            "classes get other tokens than they asked for"
+        } else {
+            return Ok(());
+        };
+        Err(format!("{wrong}: {ask:?} gets {self:?}"))
     }
 }
 
-/// Sends a request to the store. Of a calendar quota, it says the period that the store's clock is in. An answer that
+/// Sends a request to the store, and counts the answer. Of a calendar quota, it says the period that the store's clock is in. An answer that
 /// no store can mean is an error, so the request is repeated: the limiter goes on when the store is repaired, and until
 /// then nothing of what it says is used.
 pub(crate) async fn answered(store: &dyn Store, ask: &mut LeaseRequest) -> Result<LeaseGrant, StoreError> {
-    let mut attempts = 0;
+    // Taken before the request: if the store's code panics, it does so before an answer that would be lost.
+    let (tally, began, mut attempts) = (store.tally(), Instant::now(), 0);
     let answer = loop {
         if ask.terms.is_calendar() {
-            ask.terms = ask.terms.at(store.tally().clock());
+            ask.terms = ask.terms.at(tally.clock());
         }
         let sent = wall_micros();
         match store.ask(ask.clone()).await {
             // A node that goes by the periods of others knows no better one.
             Err(StoreError::OtherPeriod { clock }) if attempts < MOST_PERIODS && ask.terms.ends > 0 => {
-                store.tally().set_clock(clock, sent);
+                tally.set_clock(clock, sent);
                 attempts += 1;
             }
             answer => break answer?,
         }
     };
     match answer.check(ask) {
-        Ok(()) => Ok(answer),
+        Ok(()) => {
+            tally.note_answer(store, ask, &answer, began.elapsed());
+            Ok(answer)
+        }
         Err(message) => {
-            store.tally().count_error_reply(ReplyKind::Damaged);
+            tally.count_error_reply(ReplyKind::Damaged);
             Err(StoreError::Reply { kind: ReplyKind::Damaged, message })
         }
     }

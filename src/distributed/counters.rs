@@ -21,34 +21,30 @@ struct Counters {
     /// From when on the store has a token that is not promised.
     next_at: Option<Instant>,
     failed_at: Option<Instant>,
-    /// How many limiters are in an outage.
+    /// How many limiters are in an outage, and 1 if `is_lost`.
     out: u64,
     /// The last request that is not repeated has failed.
     is_lost: bool,
-    /// Whether an outage was reported that has not ended.
-    is_reported: bool,
     /// How far the store's clock is ahead of that of this process, in microseconds, as far as it is known.
     clock_ahead: i64,
 }
 
 impl Counters {
-    fn is_out(&self) -> bool {
-        self.out > 0 || self.is_lost
-    }
-
     fn note_error(&mut self, error: &StoreError) {
         (self.seen.error, self.failed_at) = (Some(error.to_string()), Some(Instant::now()));
     }
 
-    /// Whether to report an outage: unless one is reported already, as limiters notice it one after the other.
-    fn begins(&mut self) -> bool {
+    /// Counts an outage. Returns whether to report it: limiters notice it one after the other.
+    fn begin(&mut self) -> bool {
         self.seen.outages += 1;
-        !replace(&mut self.is_reported, true)
+        self.out += 1;
+        self.out == 1
     }
 
-    /// Whether to report the end of an outage: no limiter is in one any more.
-    fn ends(&mut self) -> bool {
-        !self.is_out() && take(&mut self.is_reported)
+    /// The outage of one limiter is over. Returns whether to report that: no limiter is in one any more.
+    fn end(&mut self) -> bool {
+        self.out -= 1;
+        self.out == 0
     }
 }
 
@@ -154,7 +150,7 @@ impl StoreCounters {
             next_token: counters.next_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now)),
             answer_age: age(counters.answered_at),
             error_age: age(counters.failed_at),
-            is_out: counters.is_out(),
+            is_out: counters.out > 0,
             ..counters.seen.clone()
         }
     }
@@ -164,8 +160,8 @@ impl StoreCounters {
         change(&mut self.lock().seen);
     }
 
-    /// Records an answer of `store` that came now to a request that was sent at `sent`.
-    pub(crate) fn note_answer(&self, store: &dyn Store, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) {
+    /// Records an answer of `store` that came now, so long after the request.
+    pub(super) fn note_answer(&self, store: &dyn Store, ask: &LeaseRequest, answer: &LeaseGrant, took: Duration) {
         let (tokens, at) = (answer.now + answer.promised, Instant::now());
         let terms = answer.terms.unwrap_or(ask.terms);
         let owed = if answer.remaining > 0 { 0 } else { answer.queued_before + answer.promised };
@@ -180,14 +176,14 @@ impl StoreCounters {
         seen.granted += tokens;
         seen.returned += ask.back + ask.unused;
         seen.sent_away += u64::from(ask.want > 0 && tokens == 0);
-        seen.round_trip = at - sent;
-        seen.round_trip_counts[StoreSnapshot::ROUND_TRIPS.partition_point(|bound| *bound < at - sent)] += 1;
+        seen.round_trip = took;
+        seen.round_trip_counts[StoreSnapshot::ROUND_TRIPS.partition_point(|bound| *bound < took)] += 1;
         (seen.allowance, seen.nodes, seen.quota_version) = (answer.allowance, answer.nodes, terms.version());
         seen.level = if owed > 0 { -(owed as i64) } else { answer.remaining as i64 };
         counters.answered_at = Some(at);
         counters.next_at = at.checked_add(Duration::from_nanos(wait.max(rest)));
         // A request that is not repeated was answered.
-        let has_returned = take(&mut counters.is_lost) && counters.ends();
+        let has_returned = take(&mut counters.is_lost) && counters.end();
         drop(counters);
         if has_returned {
             self.clear_error();
@@ -216,7 +212,7 @@ impl StoreCounters {
     /// A request was answered after failures: the error is over, unless a limiter is in an outage still.
     pub(super) fn clear_error(&self) {
         let mut counters = self.lock();
-        if !counters.is_out() {
+        if counters.out == 0 {
             (counters.seen.error, counters.failed_at) = (None, None);
         }
     }
@@ -231,7 +227,7 @@ impl StoreCounters {
                 return false;
             }
             counters.seen.outage += took;
-            !replace(&mut counters.is_lost, true) && counters.begins()
+            !replace(&mut counters.is_lost, true) && counters.begin()
         });
     }
 
@@ -246,18 +242,12 @@ impl StoreCounters {
 
     /// Counts an outage of one limiter.
     pub(super) fn begin_outage(&self, store: &dyn Store, error: &StoreError) {
-        self.report_if(&StoreEvent::OutageBegan { store: &store, error }, |counters| {
-            counters.out += 1;
-            counters.begins()
-        });
+        self.report_if(&StoreEvent::OutageBegan { store: &store, error }, Counters::begin);
     }
 
     /// The outage of one limiter is over.
     pub(super) fn end_outage(&self, store: &dyn Store) {
-        self.report_if(&StoreEvent::OutageEnded { store: &store }, |counters| {
-            counters.out -= 1;
-            counters.ends()
-        });
+        self.report_if(&StoreEvent::OutageEnded { store: &store }, Counters::end);
     }
 
     /// Counts and reports that the store has lost its state.

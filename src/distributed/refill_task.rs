@@ -60,10 +60,7 @@ impl RefillHandle {
                 ask.unused = unseen.promised + if follows { ask.unused } else { 0 };
                 (ask.last, ask.rest) = (unseen.last, u64::MAX);
             }
-            let sent = Instant::now();
-            if let Ok(answer) = answered(&*self.store, &mut ask).await {
-                self.store.tally().note_answer(&*self.store, &ask, &answer, sent);
-            }
+            _ = answered(&*self.store, &mut ask).await;
         }
     }
 
@@ -116,7 +113,6 @@ impl RefillHandle {
             let sent = Instant::now();
             let error = match answered(store, &mut ask).await {
                 Ok(answer) => {
-                    tally.note_answer(store, &ask, &answer, sent);
                     drop(outage);
                     if failures > 0 {
                         tally.clear_error();

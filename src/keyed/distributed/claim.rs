@@ -213,7 +213,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
         let (now, took) = (map.time.now(), sent.elapsed());
         match answer {
             Ok(answer) => {
-                store.tally().note_answer(store, &ask, &answer, sent);
                 // A cached reply is read by the terms of this limiter.
                 if answer.terms.is_none() {
                     let record =
