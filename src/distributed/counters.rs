@@ -97,6 +97,7 @@ pub struct StoreSnapshot {
     /// that were running. (Requests of a keyed limiter for a single claim, and limiters at rest, cannot tell.)
     pub excess_estimate: u64,
     /// See [`error_replies`](Self::error_replies).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "super::replies::by_name"))]
     error_replies: ErrorReplies,
     /// The text of the last error. `None` if the store has answered since then.
     pub error: Option<String>,
@@ -137,7 +138,7 @@ impl StoreSnapshot {
     /// # let _ = errors;
     /// ```
     pub fn error_replies(&self, kind: ReplyKind) -> u64 {
-        self.error_replies.of(kind)
+        self.error_replies[kind as usize]
     }
 }
 
@@ -194,7 +195,7 @@ impl StoreCounters {
     /// Counts an error reply of the server. Each implementation of [`Store`](super::Store) whose server can reply with
     /// errors counts them itself; the reports of everything else are made for it.
     pub fn count_error_reply(&self, kind: ReplyKind) {
-        self.count(|seen| seen.error_replies.count(kind));
+        self.count(|seen| seen.error_replies[kind as usize] += 1);
     }
 
     /// Records and reports that something on `store`'s server puts the quota at risk, or makes requests slow. Each

@@ -26,7 +26,8 @@ pub(crate) struct RefillHandle {
     /// An answer that the limiter cannot take yet, because its clock panics. If the runtime ends, the next refill task passes
     /// it on.
     untaken: Option<Answered>,
-    place: Option<Arc<Place>>,
+    /// The store keeps a place for this node. Counted for as long as it does.
+    is_placed: bool,
     /// The refill task before this one has panicked, as the store did that it asked.
     has_panicked: bool,
 }
@@ -37,7 +38,7 @@ type Answered = (LeaseRequest, LeaseGrant, Instant);
 impl RefillHandle {
     pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
         let core = Arc::downgrade(core);
-        Self { core, store, final_return, unanswered: None, untaken: None, place: None, has_panicked: false }
+        Self { core, store, final_return, unanswered: None, untaken: None, is_placed: false, has_panicked: false }
     }
 
     pub(crate) async fn run(mut self) {
@@ -48,7 +49,7 @@ impl RefillHandle {
             self.has_panicked = false;
         }
         let mut unseen = LeaseGrant::default();
-        while self.untaken.is_some() || self.ask().await {
+        while self.ask().await {
             unseen = self.pass_on().await;
         }
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
@@ -64,7 +65,8 @@ impl RefillHandle {
         }
     }
 
-    /// Sends the next request until it is answered. Returns false if the limiter is dropped.
+    /// Sends the next request until it is answered, unless an answer is there that the limiter has not taken. Returns false if
+    /// the limiter is dropped.
     async fn ask(&mut self) -> bool {
         while self.untaken.is_none() {
             if self.unanswered.is_none() {
@@ -90,7 +92,7 @@ impl RefillHandle {
                 None => return answer.clone(),
             };
             if let Some((lost, is_placed)) = received {
-                self.place = is_placed.then(|| Place::of(&self.store));
+                self.count_place(is_placed);
                 if let Some(excess) = lost {
                     self.store.tally().note_loss(&*self.store, excess);
                 }
@@ -100,6 +102,13 @@ impl RefillHandle {
             sleep(RETRY).await;
         }
         LeaseGrant::default()
+    }
+
+    fn count_place(&mut self, is_placed: bool) {
+        if std::mem::replace(&mut self.is_placed, is_placed) != is_placed {
+            let count = |places: &mut u64| if is_placed { *places += 1 } else { *places -= 1 };
+            self.store.tally().count(|seen| count(&mut seen.places));
+        }
     }
 
     /// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.
@@ -161,28 +170,10 @@ impl RefillHandle {
 
 impl Drop for RefillHandle {
     fn drop(&mut self) {
-        if let Some(core) = self.core.upgrade() {
-            let mut next = self.clone();
-            next.has_panicked |= std::thread::panicking();
-            core.vacate(RequestTask::new(next.run()));
-        }
-    }
-}
-
-/// The place of a node in its store, counted for as long as the node has it.
-#[derive(Debug)]
-struct Place(Arc<dyn Store>);
-
-impl Place {
-    fn of(store: &Arc<dyn Store>) -> Arc<Self> {
-        store.tally().count(|seen| seen.places += 1);
-        Arc::new(Self(Arc::clone(store)))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.tally().count(|seen| seen.places -= 1);
+        let Some(core) = self.core.upgrade() else { return self.count_place(false) };
+        let mut next = self.clone();
+        next.has_panicked |= std::thread::panicking();
+        core.vacate(RequestTask::new(next.run()));
     }
 }
 

@@ -76,25 +76,12 @@ impl fmt::Display for ReplyKind {
 }
 
 /// How many error replies of each kind a store's server has sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ErrorReplies([u64; ReplyKind::NAMED.len()]);
+pub(super) type ErrorReplies = [u64; ReplyKind::NAMED.len()];
 
-impl ErrorReplies {
-    pub(super) fn of(self, kind: ReplyKind) -> u64 {
-        self.0[kind as usize]
-    }
-
-    pub(super) fn count(&mut self, kind: ReplyKind) {
-        self.0[kind as usize] += 1;
-    }
-}
-
+/// Writes a map from the name of each kind to its count.
 #[cfg(feature = "serde")]
-impl serde::Serialize for ErrorReplies {
-    /// Writes a map from the name of each kind to its count.
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(ReplyKind::NAMED.map(|(kind, name)| (name, self.of(kind))))
-    }
+pub(super) fn by_name<S: serde::Serializer>(replies: &ErrorReplies, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(ReplyKind::NAMED.map(|(kind, name)| (name, replies[kind as usize])))
 }
 
 #[cfg(test)]
