@@ -29,8 +29,7 @@
 //! | `distributed/answer.rs` | the answer of a store: `LeaseGrant`, and what no store can mean |
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
-//! | `distributed/incarnation.rs` | whether a store still has the state of its last answer; pure |
-//! | `distributed/grants.rs` | the tokens of the last answers, which the store may lose; pure |
+//! | `distributed/losses.rs` | whether a store has lost the state of its last answers, and how many tokens; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
 //! | `distributed/planner/choose.rs` | what the refill task does next: request tokens, or sleep |
 //! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters, and keeps unused |
@@ -65,9 +64,8 @@ mod builder;
 mod class_claims;
 mod counters;
 mod cover;
-mod grants;
-mod incarnation;
 mod leases;
+mod losses;
 mod memory;
 mod node;
 mod node_classes;
@@ -85,11 +83,9 @@ pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
 pub use class_claims::{ClassClaims, ClassGrant};
 pub use counters::{StoreCounters, StoreSnapshot};
-pub(crate) use grants::Grants;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
-pub(crate) use planner::random_node;
-pub(crate) use planner::{Plan, RefillPlanner, SentAway, View, Wanted};
+pub(crate) use planner::{Plan, RefillPlanner, SentAway, View, Wanted, random_node};
 pub(crate) use race::first;
 pub(crate) use refill_task::RefillHandle;
 pub use replies::ReplyKind;

@@ -54,11 +54,10 @@ impl State {
         view.wanted = if planner.classes.is_some() {
             classes.wanted
         } else {
-            if view.sent_away.take().is_some() {
-                planner.recall(&self.whole_claims(rovers, quota, &view, planner.share(), soon));
-                view.sent_away = planner.sent_away;
-            }
-            self.whole_claims(rovers, quota, &view, planner.share(), soon)
+            let all = self.whole_claims(rovers, quota, &view, planner.share(), None, soon);
+            planner.recall(&all);
+            let away = planner.sent_away;
+            if away.is_some() { self.whole_claims(rovers, quota, &view, planner.share(), away, soon) } else { all }
         };
         let mut plan = planner.next(&view);
         if let Plan::Request(ask) = &mut plan {
@@ -131,7 +130,6 @@ impl State {
             has_unused: has_spares || is_paused || is_idle && planner.has_too_much(over as u64),
             is_paused,
             useless_to,
-            sent_away: planner.sent_away,
             in_vain_for: planner.in_vain_since.map_or(0, |since| now.saturating_sub(since)),
             class_due: None,
             wanted: Wanted::default(),
@@ -139,9 +137,17 @@ impl State {
         }
     }
 
-    /// What the next claims lack that is not promised yet. Counts whole claims only, up to about `share` tokens, and stops
-    /// before a claim that something else will still hold back at `soon`.
-    fn whole_claims(&self, rovers: &Rovers, quota: usize, view: &View, share: u64, soon: u64) -> Wanted {
+    /// What the next claims lack that is not promised yet. Counts whole claims only, up to about `share` tokens, without those
+    /// for which the store has no tokens in time, and stops before a claim that something else will still hold back at `soon`.
+    fn whole_claims(
+        &self,
+        rovers: &Rovers,
+        quota: usize,
+        view: &View,
+        share: u64,
+        sent_away: Option<SentAway>,
+        soon: u64,
+    ) -> Wanted {
         if view.lack == 0 {
             return Wanted::default();
         }
@@ -160,7 +166,7 @@ impl State {
             let wait = leases.and_then(|leases| leases.wait_of(number));
             let mut after = cover.clone();
             let need = after.lacks(start, ticket);
-            if need > 0 && wait.is_some_and(|wait| wait.is_too_late(view.sent_away, wanted.want + need)) {
+            if need > 0 && wait.is_some_and(|wait| wait.is_too_late(sent_away, wanted.want + need)) {
                 // It is turned away at the front, or leaves before.
                 start = start.wrapping_add(debt_after);
                 lack = lack.saturating_sub(cost);
@@ -229,30 +235,20 @@ impl State {
         elapsed: u64,
     ) -> Option<u64> {
         let mut planner = self.take_planner()?;
-        let quota = planner.quota;
         let was_out = std::mem::take(&mut planner.is_out);
-        let is_sound = planner.record_answer(ask, answer, now, elapsed);
+        let known = planner.record_answer(ask, answer, now, elapsed, self.next_number);
         let at = now.max(self.supply.synced());
         let rest = planner.terms.period().saturating_sub(answer.phase);
         let ends = at.saturating_sub(elapsed).saturating_sub(answer.age * 1_000).saturating_add(rest * 1_000);
         self.leases().note_period(&ask.terms, at, ends);
-        if ask.want > 0 && answer.now + answer.promised == 0 && answer.terms.is_none() {
-            planner.sent_away = Some(SentAway {
-                claim: planner.asked_for,
-                first: ask.first,
-                before: self.next_number,
-                at: now.saturating_add(answer.wait.saturating_mul(1_000)),
-            });
-        }
         // Promised tokens that have not come are void, and exceed nothing.
         let promised = self.leases().promised();
-        let lost = (!is_sound && !planner.has_leapt)
-            .then(|| planner.grants.take_lost(answer.before, now).saturating_sub(promised));
-        if was_out && matches!(planner.outage, Outage::Share(_)) || !is_sound {
+        let lost = known.err().flatten().map(|lost| lost.saturating_sub(promised));
+        if was_out && matches!(planner.outage, Outage::Share(_)) || known.is_err() {
             // The store granted none of the tokens that are here, or does not know of them any more.
             self.end_own(rovers, &planner);
         }
-        if !is_sound {
+        if known.is_err() {
             self.leases().forget();
         }
         if was_out {
@@ -260,44 +256,51 @@ impl State {
             _ = self.leases().take_spares();
         }
         self.allow(rovers, &planner, false);
-        // All tokens count from now, when the answer has come, and not earlier: by the store's clock it was given earlier, so
-        // nothing is granted too early. If the limiter's clock has stepped back, its time stands still meanwhile.
-        let terms = planner.terms;
+        self.take_tokens(rovers, &mut planner, ask, answer, now);
+        if planner.classes.is_some() {
+            self.note_class_answer(rovers, &mut planner, ask, answer, now);
+        }
+        self.put_planner(planner);
+        lost
+    }
+
+    /// Takes the tokens of an answer. All count from now, when the answer has come, and not earlier: by the store's clock it was
+    /// given earlier, so nothing is granted too early. If the limiter's clock has stepped back, its time stands still meanwhile.
+    fn take_tokens(
+        &mut self,
+        rovers: &Rovers,
+        planner: &mut RefillPlanner,
+        ask: &LeaseRequest,
+        answer: &LeaseGrant,
+        now: u64,
+    ) {
+        let (quota, terms, at) = (planner.quota, planner.terms, now.max(self.supply.synced()));
         let head = self.supply.quotas()[quota].head;
         let kept = ahead(head, self.supply.claimed()).max(0) as u64;
         let covered = self.in_service(rovers).filter(|(_, end)| self.supply.passes_external(quota, *end).is_some());
         let need = covered.map_or(0, |(_, end)| ahead(end, head).max(0) as u64);
-        let space = planner.allowance.saturating_sub(ask.banked.max(kept));
         let leases = self.leases();
         let is_new = answer.before != ask.number;
         // The new tokens form one piece with the tokens promised before, if no other node was promised tokens in
         // between. (Tokens promised at another rate, before a change of the quota, count differently in the store.) If some
         // tokens are available at once, no other node's tokens come before the rest.
         let goes_on = is_new && answer.queued_before <= leases.promised() && leases.are_minted_by(&terms);
-        let pace = Pace::of(&terms, answer.phase);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let since = at.saturating_sub(answer.age * 1_000);
-        let promised_lease = Lease::new(since, pace, answer.queued_before, answer.promised);
-        let promised_lease =
-            Lease { last: answer.last, goes_on: goes_on || is_new && answer.now > 0, ..promised_lease };
-        let ends = if answer.promised > 0 { promised_lease.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
+        let promised = Lease {
+            last: answer.last,
+            goes_on: goes_on || is_new && answer.now > 0,
+            ..Lease::new(since, Pace::of(&terms, answer.phase), answer.queued_before, answer.promised)
+        };
+        let ends = if answer.promised > 0 { promised.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
         let until = ends.max(now).saturating_add(terms.filling_time());
-        planner.grants.note(ask.number, answer.now + answer.promised, until, now);
+        planner.losses.note_grant(ask.number, answer.now + answer.promised, until, now);
         // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
         // since. The node takes no more of them than it may keep, and gives none of the others back.
-        let (granted, promised_lease) = if is_new {
-            (answer.now, promised_lease)
-        } else {
-            let granted = answer.now.min(space);
-            (granted, promised_lease.without_stale(at, space - granted))
-        };
+        let most = if is_new { u64::MAX } else { planner.allowance.saturating_sub(ask.banked.max(kept)) };
+        let granted = answer.now.min(most);
         leases.push_here(Lease { goes_on, ..Lease::new(at, Pace::AT_ONCE, 0, granted) }, need);
-        leases.push(promised_lease);
-        if planner.classes.is_some() {
-            self.note_class_answer(rovers, &mut planner, ask, answer, now);
-        }
-        self.put_planner(planner);
-        lost
+        leases.push(promised.without_stale(at, most - granted));
     }
 
     /// Drops all tokens that are here, and the lease that this node granted itself.

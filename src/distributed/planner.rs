@@ -17,9 +17,9 @@
 //! if its plan was made for another waiter. [`RefillPlanner::next`] (`choose.rs`) maintains the second half of this
 //! invariant and `State::is_hungry` the first; `State::assert_kept` checks both.
 
-use super::incarnation::Incarnation;
+use super::losses::Losses;
 use super::node_classes::NodeClasses;
-use super::{Grants, LEAST_SLEEP, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{LEAST_SLEEP, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -85,7 +85,7 @@ pub(crate) struct RefillPlanner {
     pub(super) in_vain_since: Option<u64>,
     pub(crate) sent_away: Option<SentAway>,
     /// The number of the first claim of the last request.
-    pub(crate) asked_for: u64,
+    asked_for: u64,
     /// How many tokens the last answer left in the store for others. Of a calendar quota, claims that lack more are refused
     /// until `used_up.0`, without another request: they wait until `used_up.1`, unless other nodes return tokens.
     left: u64,
@@ -103,11 +103,7 @@ pub(crate) struct RefillPlanner {
     pace: u64,
     /// Nanoseconds, on average.
     pub(super) round_trip: u64,
-    /// What the last answer said of the store's state, and whether the store's clock had leapt ahead before it.
-    incarnation: Incarnation,
-    pub(crate) has_leapt: bool,
-    /// The tokens of the last answers: what the store may have lost.
-    pub(crate) grants: Grants,
+    pub(super) losses: Losses,
     /// Present if the limiter has classes.
     pub(crate) classes: Option<NodeClasses>,
     /// The final request. The refill task finds it here after the limiter is dropped.
@@ -133,16 +129,16 @@ impl RefillPlanner {
         }
     }
 
-    /// A final request for no tokens; the store may then forget this node.
-    pub(crate) fn final_request(&mut self) -> LeaseRequest {
+    /// The next request, for no tokens.
+    fn request(&mut self) -> LeaseRequest {
         self.number += 1;
         self.is_asking = true;
-        LeaseRequest { leave: true, ..self.blank(self.number) }
+        LeaseRequest::new(self.node, self.number, self.terms)
     }
 
     /// Leaves the final request for the refill task: the limiter is dropped, and these tokens return.
     pub(crate) fn return_all(&mut self, back: u64, unused: u64, last: u64, rest: u64) {
-        let ask = LeaseRequest { back, unused, last, rest, ..self.final_request() };
+        let ask = LeaseRequest { back, unused, last, rest, leave: true, ..self.request() };
         *self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
     }
 
@@ -157,20 +153,23 @@ impl RefillPlanner {
         !self.is_asking && !self.called && (self.allowance == 0 || self.until <= now)
     }
 
-    fn blank(&self, number: u64) -> LeaseRequest {
-        LeaseRequest::new(self.node, number, self.terms)
-    }
-
     /// Records the store's answer to `ask`, which was sent `elapsed` nanoseconds ago. Returns false if the store has
-    /// lost its state of this node: then the promised tokens are void.
-    pub(crate) fn record_answer(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, elapsed: u64) -> bool {
+    /// lost its state of this node: then the promised tokens are void. Claims before number `next` have come.
+    pub(super) fn record_answer(
+        &mut self,
+        ask: &LeaseRequest,
+        answer: &LeaseGrant,
+        now: u64,
+        elapsed: u64,
+        next: u64,
+    ) -> Result<(), Option<u64>> {
         let sent = now.saturating_sub(elapsed);
-        let is_lost = self.incarnation.is_lost(answer, sent);
+        let is_lost = self.losses.begins_anew(answer, sent);
         // The store forgets a node that is silent for long, and one that leaves: a repeat of its final request finds it gone.
         let is_forgotten = answer.before == 0 && (sent >= self.until || ask.leave);
         let is_sound = !is_lost && (answer.before == self.acked || is_forgotten) || answer.before == ask.number;
-        self.has_leapt = answer.before == 0 && self.incarnation.has_leapt(answer, now);
-        self.incarnation.note(ask, answer, sent, now, self.terms.minted_in(self.reach()));
+        let known = if is_sound { Ok(()) } else { Err(self.losses.take(answer, now)) };
+        self.losses.note_state(ask, answer, sent, now, self.terms.minted_in(self.reach()));
         self.acked = if ask.leave { 0 } else { ask.number };
         self.is_asking = false;
         self.conflict = None;
@@ -196,12 +195,12 @@ impl RefillPlanner {
         self.round_trip = trip.max((7 * self.round_trip + 3 * trip) / 10);
         // A denial since the request was sent is not covered by this answer.
         self.minimum = if self.minimum > ask.minimum || is_outdated { self.minimum } else { 0 };
-        self.note_wait(ask, answer, now);
-        is_sound
+        self.note_wait(ask, answer, now, next);
+        known
     }
 
     /// Records when to ask again, if the answer gave nothing to waiters.
-    fn note_wait(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64) {
+    fn note_wait(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, next: u64) {
         let was_placed = std::mem::take(&mut self.placed);
         (self.sent_away, self.used_up) = (None, (0, 0));
         if ask.want == 0 || answer.now + answer.promised > 0 || answer.terms.is_some() {
@@ -211,13 +210,16 @@ impl RefillPlanner {
             return;
         }
         self.in_vain_since.get_or_insert(self.asked_at);
-        let sleep = answer.wait.saturating_mul(1_000).saturating_sub(self.reach()).max(LEAST_SLEEP);
+        let wait = answer.wait.saturating_mul(1_000);
+        let at = now.saturating_add(wait);
+        self.sent_away = Some(SentAway { claim: self.asked_for, first: ask.first, before: next, at });
+        let sleep = wait.saturating_sub(self.reach()).max(LEAST_SLEEP);
         if self.classes.is_none() {
             self.retry_at = now.saturating_add(sleep.min(SLEEP.max(ask.age.saturating_mul(500))));
         }
         self.placed = answer.wait <= ask.useful;
         if self.terms.is_calendar() {
-            self.used_up = (now.saturating_add(SHARE), now.saturating_add(answer.wait.saturating_mul(1_000)));
+            self.used_up = (now.saturating_add(SHARE), at);
         }
     }
 

@@ -121,7 +121,7 @@ fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
         let mut node = Node::new(Outage::Wait).keeping(bank, bank, u64::MAX).waiting(costs);
         let planner = node.state.take_planner().unwrap();
         let view = node.state.view(&node.rovers, 0, 0, &planner);
-        node.state.whole_claims(&node.rovers, 0, &view, share, 0).want
+        node.state.whole_claims(&node.rovers, 0, &view, share, None, 0).want
     };
     assert_eq!([4, 5, 6].map(|share| whole(0, &[3, 2, 9], share)), [3, 5, 5]);
     assert_eq!(whole(0, &[3, 2], 1), 3, "one in any case");

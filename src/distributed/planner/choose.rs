@@ -1,8 +1,7 @@
 //! What the refill task does next: request tokens, or sleep.
 
 use super::sizes::SHARE;
-use super::view::Needs;
-use super::{LeaseRequest, Plan, RefillPlanner, TTL, View};
+use super::{LeaseRequest, Plan, RefillPlanner, TTL, View, Wanted};
 use crate::distributed::MARGIN;
 
 impl RefillPlanner {
@@ -22,8 +21,7 @@ impl RefillPlanner {
     }
 
     fn choose_for_waiters(&mut self, view: &View) -> Plan {
-        let pace = self.pace_at(view);
-        let bank = self.bank_at(pace);
+        let bank = self.bank_at(self.pace_at(view));
         let lead_time = self.round_trip + MARGIN;
         let runs_out = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(self.retry_at);
         let mut due = view.class_due.unwrap_or(runs_out).max(view.gate);
@@ -37,7 +35,7 @@ impl RefillPlanner {
                 // If all claims can have their tokens, the rest of the part is for callers to come.
                 let bank = if self.acked > 0 && claims.want >= view.lack { bank } else { 0 };
                 let ahead = bank.min(self.part.saturating_sub(claims.want));
-                return self.ask(view, pace, Needs { claims, ahead, bank });
+                return self.ask(view, claims, ahead, bank);
             }
             // Another bound delays the queue: even the front waiter could not use tokens now.
             due = view.now.saturating_add(lead_time);
@@ -50,7 +48,7 @@ impl RefillPlanner {
             self.low = Some(view.covered.wrapping_add(view.lack));
         }
         if renews {
-            return self.ask(view, pace, Needs { bank, ..Needs::default() });
+            return self.ask(view, Wanted::default(), 0, bank);
         }
         Plan::Sleep(if is_known { due.min(renewal) } else { due })
     }
@@ -63,7 +61,7 @@ impl RefillPlanner {
         let most = if self.denies { self.fair_allowance() } else { u64::MAX };
         let bank = self.bank_at(pace).min(most);
         if view.has_unused {
-            return self.ask(view, pace, Needs { bank, ..Needs::default() });
+            return self.ask(view, Wanted::default(), 0, bank);
         }
         let target = bank.min(self.allowance).max(self.minimum);
         let low = self.low_mark(target, pace);
@@ -74,7 +72,7 @@ impl RefillPlanner {
             // Other nodes count on their shares of what is left.
             let most = self.part.max(self.minimum);
             let ahead = bank.saturating_sub(view.banked).min(most);
-            return self.ask(view, pace, Needs { ahead, bank, ..Needs::default() });
+            return self.ask(view, Wanted::default(), ahead, bank);
         }
         // Callers that do not wait find a token again only if the last one that is used is asked for at once.
         let least = u64::from(self.denies && view.banked > 0);
@@ -89,7 +87,7 @@ impl RefillPlanner {
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
         } else {
-            self.ask(view, pace, Needs { bank, ..Needs::default() })
+            self.ask(view, Wanted::default(), 0, bank)
         }
     }
 
@@ -103,9 +101,10 @@ impl RefillPlanner {
         Plan::Sleep(until)
     }
 
-    fn ask(&mut self, view: &View, pace: u64, needs: Needs) -> Plan {
+    /// Requests tokens for `claims`, and so many `ahead` of callers to come, for whom `bank` tokens are to be kept in all.
+    fn ask(&mut self, view: &View, claims: Wanted, ahead: u64, bank: u64) -> Plan {
         let banked = view.banked.min(self.allowance);
-        let wanted = needs.bank.max(banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
+        let wanted = bank.max(banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
         // A shrinking allowance shrinks here first.
         let is_waiting = view.lack > 0;
         if self.terms.is_calendar() {
@@ -114,21 +113,19 @@ impl RefillPlanner {
         } else if is_waiting || wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
             self.allowance = self.allowance.min(wanted);
         }
-        (self.pace, self.asked_for) = (pace, needs.claims.claim);
+        (self.pace, self.asked_for) = (self.pace_at(view), claims.claim);
         (self.total, self.asked_at) = (view.total, view.now);
-        self.number += 1;
-        self.is_asking = true;
         Plan::Request(LeaseRequest {
-            want: needs.claims.want,
-            first: needs.claims.first,
-            age: needs.claims.age / 1_000,
-            useful: needs.claims.useful / 1_000,
+            want: claims.want,
+            first: claims.first,
+            age: claims.age / 1_000,
+            useful: claims.useful / 1_000,
             rtt: self.round_trip / 1_000,
-            ahead: needs.ahead,
+            ahead,
             banked: banked.min(self.allowance),
             minimum: self.minimum,
             held: self.allowance,
-            ..self.blank(self.number)
+            ..self.request()
         })
     }
 
@@ -137,6 +134,6 @@ impl RefillPlanner {
         self.pace = 0;
         self.allowance = 0;
         (self.total, self.asked_at) = (view.total, view.now);
-        Plan::Request(self.final_request())
+        Plan::Request(LeaseRequest { leave: true, ..self.request() })
     }
 }

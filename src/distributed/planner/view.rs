@@ -38,8 +38,7 @@ pub(crate) struct View {
     pub(crate) is_paused: bool,
     /// The number of the front claim, if it can use none of the promised tokens: no piece of them completes it.
     pub(crate) useless_to: Option<u64>,
-    /// See [`RefillPlanner`](super::RefillPlanner).
-    pub(crate) sent_away: Option<SentAway>,
+    /// How long waiters have got nothing.
     pub(crate) in_vain_for: u64,
     /// What waiters lack in whole claims, up to about this node's part.
     pub(crate) wanted: Wanted,
@@ -94,13 +93,4 @@ impl Wanted {
         let (first, age) = if self.want == 0 { (most, in_vain_for) } else { (self.first, self.age) };
         Self { want: most, first, age, useful: u64::MAX, ..self }
     }
-}
-
-/// What a request is for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Needs {
-    pub(super) claims: Wanted,
-    /// Tokens to be kept unused: those to be requested, and all.
-    pub(super) ahead: u64,
-    pub(super) bank: u64,
 }
