@@ -190,15 +190,13 @@ impl Breaker {
         });
     }
 
-    /// A trial begins.
+    /// A trial begins. Nothing waits for that.
     fn half_open(&self) {
-        self.status.send_if_modified(|status| {
-            status.seen.trials += 1;
-            let was_open = status.is_open();
-            if was_open {
-                status.seen.circuit = Circuit::HalfOpen;
+        self.count(|seen| {
+            seen.trials += 1;
+            if seen.circuit == Circuit::Open {
+                seen.circuit = Circuit::HalfOpen;
             }
-            was_open
         });
     }
 

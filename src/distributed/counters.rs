@@ -111,19 +111,8 @@ pub struct StoreSnapshot {
 impl StoreSnapshot {
     /// The bounds of the histogram of round trips.
     pub const ROUND_TRIPS: [Duration; 10] = {
-        let micros = Duration::from_micros;
-        [
-            micros(500),
-            micros(1_000),
-            micros(2_500),
-            micros(5_000),
-            micros(10_000),
-            micros(25_000),
-            micros(50_000),
-            micros(100_000),
-            micros(250_000),
-            micros(1_000_000),
-        ]
+        let (us, ms) = (Duration::from_micros, Duration::from_millis);
+        [us(500), ms(1), us(2_500), ms(5), ms(10), ms(25), ms(50), ms(100), ms(250), ms(1_000)]
     };
 
     /// Returns how many error replies of this kind the server has sent.

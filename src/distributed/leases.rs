@@ -18,11 +18,11 @@ mod source;
 pub(crate) struct Leases {
     list: VecDeque<Lease>,
     /// Tokens that came and found no space.
-    spare: u64,
+    pub(super) spare: u64,
     /// From this instant on at most `after` tokens may be kept unused: the store may have given the space to other
     /// nodes.
-    until: u64,
-    after: u64,
+    pub(super) until: u64,
+    pub(super) after: u64,
     /// The claims that wait, in the order of their arrival. Those that left are removed late.
     waits: VecDeque<Wait>,
     period: Period,
@@ -74,16 +74,14 @@ pub(crate) struct Lease {
     /// The start of `pace`, in the limiter's nanoseconds.
     pub(super) at: u64,
     pub(super) pace: Pace,
-    /// Tokens of that pace that belong to other nodes and come before these.
-    pub(super) behind: u64,
+    /// Tokens of that pace that come before these: they belong to other nodes, or were taken from this lease.
+    pub(super) before: u64,
     pub(super) tokens: u64,
-    /// How many of the tokens were minted, or became spare.
-    pub(super) taken: u64,
     /// The number of the last token at the store; 0 if it has none.
     pub(super) last: u64,
     /// No store promised these tokens: the node grants them to itself while the store cannot be reached.
     pub(super) own: bool,
-    /// No tokens of other nodes are minted between the previous lease and this one.
+    /// No tokens of other nodes are minted between the previous lease, or what was taken from this one, and these tokens.
     pub(super) goes_on: bool,
 }
 
@@ -133,13 +131,19 @@ impl Pace {
 }
 
 impl Lease {
-    pub(crate) fn new(at: u64, pace: Pace, behind: u64, tokens: u64) -> Self {
-        Self { at, pace, behind, tokens, taken: 0, last: 0, own: false, goes_on: false }
+    pub(crate) fn new(at: u64, pace: Pace, before: u64, tokens: u64) -> Self {
+        Self { at, pace, before, tokens, last: 0, own: false, goes_on: false }
     }
 
     /// Keeps at most `kept` of the tokens that came by `now`: no waiter counts on the rest.
-    pub(crate) fn without_stale(self, now: u64, kept: u64) -> Self {
-        Self { taken: self.taken + self.due_by(now).saturating_sub(kept), ..self }
+    pub(crate) fn without_stale(mut self, now: u64, kept: u64) -> Self {
+        self.take(self.due_by(now).saturating_sub(kept));
+        self
+    }
+
+    fn take(&mut self, tokens: u64) {
+        self.before += tokens;
+        self.tokens -= tokens;
     }
 
     /// The tokens that a node grants itself from `at` on, by a checked quota.
@@ -150,26 +154,20 @@ impl Lease {
         Self { own: true, ..Self::new(at, pace, 0, 1 << 61) }
     }
 
-    fn left(&self) -> u64 {
-        self.tokens - self.taken
-    }
-
     /// The instant at which its last token comes; `None` if that overflows the clock.
     fn ends(&self) -> Option<u64> {
-        self.instant(self.left())
+        self.instant(self.tokens)
     }
 
-    /// How many of the remaining tokens have come by `now`.
+    /// How many of the tokens have come by `now`.
     fn due_by(&self, now: u64) -> u64 {
-        let Some(elapsed) = now.checked_sub(self.at) else { return 0 };
-        let minted = self.pace.minted(elapsed);
-        minted.saturating_sub(self.behind).min(self.tokens).saturating_sub(self.taken)
+        let minted = now.checked_sub(self.at).map_or(0, |elapsed| self.pace.minted(elapsed));
+        minted.saturating_sub(self.before).min(self.tokens)
     }
 
-    /// The instant at which the `nth` remaining token comes; `None` if that overflows the clock.
+    /// The instant at which the `nth` token comes; `None` if that overflows the clock.
     pub(crate) fn instant(&self, nth: u64) -> Option<u64> {
-        let count = self.behind.checked_add(self.taken)?.checked_add(nth)?;
-        self.at.checked_add(self.pace.wait(count)?)
+        self.at.checked_add(self.pace.wait(self.before.checked_add(nth)?)?)
     }
 }
 
@@ -199,7 +197,7 @@ impl Leases {
 
     /// Tokens that were promised and are not minted yet.
     pub(crate) fn promised(&self) -> u64 {
-        self.list.iter().filter(|lease| !lease.own).map(Lease::left).sum()
+        self.list.iter().filter(|lease| !lease.own).map(|lease| lease.tokens).sum()
     }
 
     /// Whether all promised tokens come by the rate of these terms.
@@ -214,18 +212,15 @@ impl Leases {
         self.list.iter().filter(|lease| !lease.own).filter_map(Lease::ends).max()
     }
 
-    pub(crate) fn keep_until(&mut self, until: u64, after: u64) {
-        (self.until, self.after) = (until, after);
-    }
-
     /// Takes `tokens` of the tokens that came by `now` from the first piece, which ends at index `end`.
     fn take(&mut self, end: usize, now: u64, mut tokens: u64) {
         for lease in self.list.range_mut(..end) {
             let taken = lease.due_by(now).min(tokens);
-            lease.taken += taken;
+            lease.take(taken);
+            lease.goes_on |= taken > 0;
             tokens -= taken;
         }
-        while self.list.front().is_some_and(|lease| lease.left() == 0) {
+        while self.list.front().is_some_and(|lease| lease.tokens == 0) {
             self.list.pop_front();
         }
     }
@@ -243,9 +238,9 @@ impl Leases {
     /// side by side, and none may be delayed to keep their order.
     fn come_by(&self, leases: Range<usize>, tokens: u64) -> Option<u64> {
         let (mut need, mut at, mut is_side_by_side) = (tokens, 0, false);
-        for lease in self.list.range(leases.clone()).filter(|lease| lease.left() > 0) {
+        for lease in self.list.range(leases.clone()).filter(|lease| lease.tokens > 0) {
             is_side_by_side |= lease.instant(1)? < at;
-            let nth = need.min(lease.left());
+            let nth = need.min(lease.tokens);
             if nth > 0 {
                 at = at.max(lease.instant(nth)?);
                 need -= nth;
@@ -275,11 +270,7 @@ impl Leases {
     fn piece(&self, first: usize) -> (usize, u64) {
         let Some(lease) = self.list.get(first) else { return (first, 0) };
         let rest = self.list.range(first + 1..).take_while(|lease| lease.goes_on);
-        rest.fold((first + 1, lease.left()), |(end, tokens), lease| (end + 1, tokens + lease.left()))
-    }
-
-    pub(crate) fn has_spares(&self) -> bool {
-        self.spare > 0
+        rest.fold((first + 1, lease.tokens), |(end, tokens), lease| (end + 1, tokens + lease.tokens))
     }
 
     pub(crate) fn take_spares(&mut self) -> u64 {
@@ -315,7 +306,7 @@ impl Leases {
     pub(crate) fn give_back(&mut self, mut tokens: u64) -> u64 {
         let (last, mut unused) = (self.last(), 0);
         for lease in self.list.iter_mut().rev().filter(|lease| !lease.own) {
-            let back = lease.left().min(tokens);
+            let back = lease.tokens.min(tokens);
             if lease.pace.is_at_once() {
                 self.spare += back;
             } else if lease.last + unused == last {
@@ -327,7 +318,7 @@ impl Leases {
             lease.tokens -= back;
             tokens -= back;
         }
-        self.list.retain(|lease| lease.left() > 0);
+        self.list.retain(|lease| lease.tokens > 0);
         unused
     }
 

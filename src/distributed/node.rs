@@ -98,7 +98,7 @@ impl State {
         let head = self.supply.quotas()[quota].head;
         let leases = self.leases();
         let covered = head.wrapping_add(leases.promised());
-        let (mut ends, mut useless_to, has_spares) = (leases.ends(), None, leases.has_spares());
+        let (mut ends, mut useless_to, has_spares) = (leases.ends(), None, leases.spare > 0);
         // All that was promised comes during the pause.
         let is_paused = ends.is_some_and(|ends| ends < gate);
         let are_of_one_rate = leases.are_minted_by(&planner.terms);
@@ -208,7 +208,8 @@ impl State {
         if burst < self.supply.quota_mut(planner.quota).burst {
             self.retract(rovers);
         }
-        self.leases().keep_until(planner.until, own);
+        let leases = self.leases();
+        (leases.until, leases.after) = (planner.until, own);
         self.supply.quota_mut(planner.quota).burst = burst;
         self.supply.cut(self.in_service(rovers).map(|(_, end)| end));
         self.stride.shorten(self.supply.least_burst() / 64);

@@ -203,7 +203,8 @@ impl QuotaTerms {
         self.period
     }
 
-    /// The largest number of tokens in the bucket.
+    /// The largest number of tokens in the bucket, and the largest cost of one claim: a store promises no more than it has or
+    /// mints soon.
     pub fn burst(&self) -> u64 {
         self.burst
     }
@@ -217,11 +218,6 @@ impl QuotaTerms {
     /// the instant at which their tokens are minted, while all of the first half is kept.
     pub(crate) fn most_held(&self) -> u64 {
         self.burst / 2
-    }
-
-    /// The largest cost of one claim: a store promises no more than it has or mints soon.
-    pub(crate) fn most_claimed(&self) -> u64 {
-        self.burst
     }
 
     /// The time in which an empty bucket fills up, in nanoseconds, rounded up.

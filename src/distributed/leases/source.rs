@@ -4,18 +4,11 @@ use super::{Lease, Leases, Pace, Wait};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::{RequestTask, Source};
-use crate::distributed::RefillPlanner;
 use std::any::Any;
 use std::task::Waker;
 
 /// In nanoseconds. Tokens that find no space return to the store if they came less than this ago.
 const RECENT: u64 = 5_000_000;
-
-impl Leases {
-    fn is_planner(&self, test: impl FnOnce(&RefillPlanner) -> bool) -> bool {
-        self.planner.as_deref().is_some_and(test)
-    }
-}
 
 impl Source for Leases {
     fn as_any(&self) -> &dyn Any {
@@ -115,7 +108,6 @@ impl Source for Leases {
 
     fn hand_on(&mut self, tokens: u64, now: u64) {
         if tokens > 0 {
-            self.list.front_mut().into_iter().for_each(|next| next.goes_on |= next.taken > 0);
             self.list.push_front(Lease::new(now, Pace::AT_ONCE, 0, tokens));
         }
     }
@@ -136,7 +128,7 @@ impl Source for Leases {
     }
 
     fn most_claimed(&self) -> u64 {
-        self.planner.as_ref().map_or(u64::MAX, |planner| planner.terms.most_claimed())
+        self.planner.as_ref().map_or(u64::MAX, |planner| planner.terms.burst())
     }
 
     fn most_at_once(&self) -> u64 {
@@ -152,23 +144,23 @@ impl Source for Leases {
     }
 
     fn cut_off(&self) -> Option<CutOff> {
-        self.planner.as_deref().and_then(RefillPlanner::cut_off)
+        self.planner.as_ref()?.cut_off()
     }
 
     fn is_low(&self, claims: u64, head: u64, is_waiting: bool) -> bool {
-        self.is_planner(|planner| {
+        self.planner.as_ref().is_some_and(|planner| {
             let unused = ahead(head.wrapping_add(self.promised()), claims);
             let is_idle = !is_waiting && unused >= 0;
-            planner.is_low(claims) || is_idle && (self.has_spares() || planner.has_too_much(unused as u64))
+            planner.is_low(claims) || is_idle && (self.spare > 0 || planner.has_too_much(unused as u64))
         })
     }
 
     fn is_urgent(&self) -> bool {
-        self.is_planner(|planner| planner.denies)
+        self.planner.as_ref().is_some_and(|planner| planner.denies)
     }
 
     fn sleeps_without_plan_for(&self, claim: u64) -> bool {
-        self.is_planner(|planner| planner.sleeps_without_plan_for(claim))
+        self.planner.as_ref().is_some_and(|planner| planner.sleeps_without_plan_for(claim))
     }
 
     fn take_waker(&mut self) -> Option<Waker> {
@@ -176,7 +168,7 @@ impl Source for Leases {
     }
 
     fn is_stopped(&self) -> bool {
-        self.is_planner(|planner| planner.vacant.is_some())
+        self.planner.as_ref().is_some_and(|planner| planner.vacant.is_some())
     }
 
     fn take_task(&mut self) -> Option<RequestTask> {

@@ -125,9 +125,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
             return Ok(Way::Granted(0));
         }
         let terms = self.key.terms().map_err(|error| ConsumeError::of_key(&error))?;
-        let most = MAX_COST.min(terms.most_claimed());
+        let most = MAX_COST.min(terms.burst());
         if cost > most {
-            let by = (terms.most_claimed() <= most).then_some(Bound::Quota(0));
+            let by = (terms.burst() <= most).then_some(Bound::Quota(0));
             let quota_name = by.and_then(|_| map.quota_name().text());
             return Err(ConsumeError::TooLarge { cost, most, by, quota_name });
         }
