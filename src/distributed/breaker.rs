@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
+use tokio::task::{self, AbortHandle};
 use tokio::time::{sleep, timeout};
 
 /// The largest number of requests under way at one server; further requests wait for their turn. It allows 5,000
@@ -70,9 +71,11 @@ pub struct Breaker {
     strikes: AtomicU32,
     /// Lets failed requests be repeated. Those that are given up leave its queue, so they delay no other.
     repeats: Limiter,
-    /// The number of the current repair task, and the time of its last sign of life.
-    repair: Mutex<(u64, Option<Instant>)>,
+    repair: Mutex<LastRepair>,
 }
+
+/// The task that detects when the server answers again, with the time of its last sign of life, unless it has succeeded.
+type LastRepair = Option<(AbortHandle, Instant)>;
 
 /// The state of a [`Breaker`]; from [`Breaker::snapshot`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -254,34 +257,53 @@ impl Breaker {
         T: Fn() -> F + Send + 'static,
         F: Future<Output = Option<Result<(), StoreError>>> + Send + 'static,
     {
-        let Some(number) = self.begin_repair(stale) else { return };
-        let repair = Repair { breaker: Arc::clone(self), number };
-        tokio::spawn(repair.run(trial));
-    }
-
-    /// Returns the number of a new repair task if one is needed: none is running, or the running one has given no sign
-    /// of life for `stale`.
-    fn begin_repair(&self, stale: Duration) -> Option<u64> {
         let mut repair = self.last_repair();
-        if repair.1.is_some_and(|at| at.elapsed() < stale) {
-            return None;
+        if repair.as_ref().is_some_and(|(task, at)| !task.is_finished() && at.elapsed() < stale) {
+            return;
         }
-        *repair = (repair.0 + 1, Some(Instant::now()));
-        Some(repair.0)
+        let task = tokio::spawn(Arc::clone(self).run_repair(trial));
+        *repair = Some((task.abort_handle(), Instant::now()));
     }
 
-    /// Calls `act` with the time of the last sign of life of the repair task with this number. Returns false, without calling
-    /// it, if another repair task has taken over: its trials are later ones.
-    fn act_for(&self, number: u64, act: impl FnOnce(&mut Option<Instant>)) -> bool {
+    async fn run_repair<F>(self: Arc<Self>, trial: impl Fn() -> F + Send)
+    where
+        F: Future<Output = Option<Result<(), StoreError>>> + Send,
+    {
+        // If the server has answered trials but no requests since, do not try again at once.
+        let strikes = self.strikes.fetch_add(1, Relaxed);
+        if strikes > 0 {
+            sleep(LeaseRequest::backoff(strikes)).await;
+        }
+        for failures in 1.. {
+            if !self.act_for_this_task(|_| self.half_open()) {
+                return;
+            }
+            match trial().await {
+                Some(Ok(())) => {
+                    // End the repair first: a request that finds the connection broken again can then start a new one.
+                    self.act_for_this_task(|repair| *repair = None);
+                    return self.close();
+                }
+                Some(Err(error)) if self.act_for_this_task(|_| self.open(error.to_string())) => {}
+                Some(Err(_)) | None => return,
+            }
+            sleep(LeaseRequest::backoff(failures)).await;
+        }
+    }
+
+    /// Calls `act` for the repair task that this is, which is a sign of its life. Returns false, without calling it, if another
+    /// one has taken over: its trials are later ones.
+    fn act_for_this_task(&self, act: impl FnOnce(&mut LastRepair)) -> bool {
         let mut repair = self.last_repair();
-        let is_mine = repair.0 == number;
-        if is_mine {
-            act(&mut repair.1);
+        let own = repair.as_mut().filter(|(task, _)| task.id() == task::id());
+        let is_own = own.map(|(_, at)| *at = Instant::now()).is_some();
+        if is_own {
+            act(&mut repair);
         }
-        is_mine
+        is_own
     }
 
-    fn last_repair(&self) -> MutexGuard<'_, (u64, Option<Instant>)> {
+    fn last_repair(&self) -> MutexGuard<'_, LastRepair> {
         self.repair.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -295,52 +317,6 @@ impl Breaker {
 impl Status {
     fn is_open(&self) -> bool {
         self.seen.circuit != Circuit::Closed
-    }
-}
-
-/// The task that detects when the server answers again.
-struct Repair {
-    breaker: Arc<Breaker>,
-    number: u64,
-}
-
-impl Drop for Repair {
-    /// Runs also when the runtime of the task ends.
-    fn drop(&mut self) {
-        self.breaker.act_for(self.number, |seen| *seen = None);
-    }
-}
-
-impl Repair {
-    async fn run<F>(self, trial: impl Fn() -> F + Send)
-    where
-        F: Future<Output = Option<Result<(), StoreError>>> + Send,
-    {
-        let breaker = Arc::clone(&self.breaker);
-        // If the server has answered trials but no requests since, do not try again at once.
-        let strikes = breaker.strikes.fetch_add(1, Relaxed);
-        if strikes > 0 {
-            sleep(LeaseRequest::backoff(strikes)).await;
-        }
-        for failures in 1.. {
-            let begins = breaker.act_for(self.number, |seen| {
-                *seen = Some(Instant::now());
-                breaker.half_open();
-            });
-            if !begins {
-                return;
-            }
-            match trial().await {
-                Some(Ok(())) => {
-                    // End the repair first: a request that finds the connection broken again can then start a new one.
-                    drop(self);
-                    return breaker.close();
-                }
-                Some(Err(error)) if breaker.act_for(self.number, |_| breaker.open(error.to_string())) => {}
-                Some(Err(_)) | None => return,
-            }
-            sleep(LeaseRequest::backoff(failures)).await;
-        }
     }
 }
 
