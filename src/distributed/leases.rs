@@ -5,7 +5,7 @@
 //! were promised, after tokens that are there in a piece of their own; each token is minted here at most once. Tokens
 //! that come while there is no space for them are `spare` and are returned to the store.
 
-use super::{QuotaTerms, RefillPlanner, SentAway, Store};
+use super::{LeaseRequest, QuotaTerms, RefillPlanner, SentAway, Store};
 use crate::core::arithmetic::{gcd, mul_div, wait_for};
 use crate::quota::Quota;
 use std::collections::VecDeque;
@@ -301,6 +301,13 @@ impl Leases {
         last.and_then(Lease::ends).map_or(0, |ends| ends.saturating_sub(now) / 1_000)
     }
 
+    /// Returns spare tokens with a request, and `tokens` of the last promised ones.
+    pub(crate) fn return_with(&mut self, ask: &mut LeaseRequest, tokens: u64, now: u64) {
+        (ask.last, ask.rest) = (self.last(), self.rest(now));
+        ask.unused = self.give_back(tokens);
+        ask.back = self.take_spares();
+    }
+
     /// Gives up `tokens` of the last promised ones. Those that are there become spare. Of the others, returns how many one
     /// request can return: those with numbers in one row, up to the last one. The rest returns with the next request.
     pub(crate) fn give_back(&mut self, mut tokens: u64) -> u64 {
@@ -319,13 +326,6 @@ impl Leases {
             tokens -= back;
         }
         self.list.retain(|lease| lease.tokens > 0);
-        unused
-    }
-
-    /// Gives up all promised tokens, as [`give_back`](Self::give_back).
-    pub(crate) fn give_up(&mut self) -> u64 {
-        let unused = self.give_back(u64::MAX);
-        self.list.retain(|lease| lease.own);
         unused
     }
 

@@ -62,19 +62,15 @@ impl State {
         let mut plan = planner.next(&view);
         if let Plan::Request(ask) = &mut plan {
             self.allow(rovers, &planner, ask.leave);
+            // No claim can use them, or not the front claim, and this request asks for all of its tokens: other nodes may have
+            // them.
+            let is_useless = view.is_paused || ask.want > 0 && view.useless_to == Some(view.wanted.claim);
+            let beyond = if view.has_unused { view.banked.saturating_sub(planner.allowance) } else { 0 };
             let leases = self.leases();
-            ask.last = leases.last();
-            ask.rest = leases.rest(now);
+            leases.return_with(ask, if ask.leave || is_useless { u64::MAX } else { beyond }, now);
             if ask.leave {
-                ask.unused = leases.give_up();
-            } else if view.is_paused || ask.want > 0 && view.useless_to == Some(view.wanted.claim) {
-                // No claim can use them, or not the front claim, and this request asks for all of its tokens: other nodes may
-                // have them.
-                ask.unused = leases.give_back(u64::MAX);
-            } else if view.has_unused {
-                ask.unused = leases.give_back(view.banked.saturating_sub(planner.allowance));
+                leases.forget();
             }
-            ask.back = leases.take_spares();
             if planner.is_out {
                 // They came before the outage: see `persist`.
                 (ask.back, ask.unused) = (0, 0);

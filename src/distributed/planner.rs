@@ -19,7 +19,7 @@
 
 use super::losses::Losses;
 use super::node_classes::NodeClasses;
-use super::{LEAST_SLEEP, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
+use super::{LEAST_SLEEP, LeaseGrant, LeaseRequest, Outage, Pace, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -136,10 +136,9 @@ impl RefillPlanner {
         LeaseRequest::new(self.node, self.number, self.terms)
     }
 
-    /// Leaves the final request for the refill task: the limiter is dropped, and these tokens return.
-    pub(crate) fn return_all(&mut self, back: u64, unused: u64, last: u64, rest: u64) {
-        let ask = LeaseRequest { back, unused, last, rest, leave: true, ..self.request() };
-        *self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
+    /// A final request; the store may then forget this node.
+    pub(crate) fn final_request(&mut self) -> LeaseRequest {
+        LeaseRequest { leave: true, ..self.request() }
     }
 
     /// True if the store may know this node: it does, or it may carry out a request that is under way after the limiter
@@ -263,13 +262,13 @@ impl RefillPlanner {
         if now < believed_until && tokens > self.left {
             return Some(period_ends);
         }
-        let minted = u128::from(tokens.checked_sub(self.terms.burst)?.checked_sub(1)?);
+        let missing = tokens.checked_sub(self.terms.burst()).filter(|missing| *missing > 0)?;
         if self.terms.is_calendar() {
             return Some(now); // its periods may be shorter than others
         }
-        let (amount, period) = (u128::from(self.terms.amount()), u128::from(self.terms.period()) * 1_000);
-        let nanos = if self.terms.is_stepped() { minted / amount * period } else { minted * period / amount };
-        Some(now.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)))
+        // The next token may be about to come.
+        let wait = Pace::of(&self.terms, self.terms.period()).wait(missing);
+        Some(wait.map_or(u64::MAX, |wait| now.saturating_add(wait)))
     }
 
     /// Whether the refill task sleeps, and its plan was not made for the front `claim`, which has no instant.

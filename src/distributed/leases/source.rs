@@ -179,9 +179,9 @@ impl Source for Leases {
         let mut planner = self.planner.take()?;
         if planner.may_be_known() {
             self.spare(unused);
-            let (last, rest) = (self.last(), self.rest(now));
-            let unused = self.give_up();
-            planner.return_all(self.take_spares(), unused, last, rest);
+            let mut ask = planner.final_request();
+            self.return_with(&mut ask, u64::MAX, now);
+            *planner.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
         }
         planner.take_waker()
     }

@@ -134,6 +134,6 @@ impl RefillPlanner {
         self.pace = 0;
         self.allowance = 0;
         (self.total, self.asked_at) = (view.total, view.now);
-        Plan::Request(LeaseRequest { leave: true, ..self.request() })
+        Plan::Request(self.final_request())
     }
 }
