@@ -25,8 +25,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `distributed.rs` | the protocol: `Store`, `Stores`, `LeaseRequest`, `StoreError`, `Outage` |
-//! | `distributed/answer.rs` | the answer of a store: `LeaseGrant`, and what no store can mean |
+//! | `distributed.rs` | the protocol: `Store`, `Stores`, `LeaseRequest`, `ClassClaims`, `StoreError`, `Outage` |
+//! | `distributed/answer.rs` | the answer of a store: `LeaseGrant`, `ClassGrant`, and what no store can mean |
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/losses.rs` | whether a store has lost the state of its last answers, and how many tokens; pure |
@@ -37,7 +37,6 @@
 //! | `distributed/leases/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
 //! | `distributed/node_classes.rs` | the classes of a node: what they request, and the weights that follow |
-//! | `distributed/class_claims.rs` | the claims of classes in a request, and what the answer has for them |
 //! | `distributed/node.rs` | the node's state: what to request for the queue, and what the answers bring |
 //! | `distributed/refill.rs` | what the refill task calls in the limiter |
 //! | `distributed/refill_task.rs` | the refill task, which sends the requests |
@@ -61,7 +60,6 @@ mod answer;
 mod breaker;
 mod bucket;
 mod builder;
-mod class_claims;
 mod counters;
 mod cover;
 mod leases;
@@ -77,11 +75,10 @@ mod refill_task;
 mod replies;
 mod terms;
 
-pub use answer::LeaseGrant;
 pub(crate) use answer::answered;
+pub use answer::{ClassGrant, LeaseGrant};
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;
-pub use class_claims::{ClassClaims, ClassGrant};
 pub use counters::{StoreCounters, StoreSnapshot};
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
@@ -232,6 +229,44 @@ impl LeaseRequest {
     pub fn backoff(failures: u32) -> Duration {
         let pause = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
         pause.mul_f64(1.0 - random_half())
+    }
+}
+
+/// What the claims of one class lack on a node. Times are in microseconds.
+///
+/// A request has a row for each class that lacks tokens, and one for each class around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClassClaims {
+    /// The class: the same number on all nodes, at most 2^52. 0 stands for claims outside of all classes.
+    pub class: u64,
+    /// The class around it; 0 if there is none.
+    pub parent: u64,
+    /// The weight of the class beside the others in the same parent.
+    pub weight: u64,
+    /// Tokens that waiters lack, as in [`LeaseRequest::want`]. 0 if the node asks for none now: then
+    /// it keeps its place.
+    pub want: u64,
+    /// What the first of these claims lacks.
+    pub first: u64,
+    /// What all claims of the class itself lack.
+    pub lack: u64,
+    /// How long the first of these claims has waited.
+    pub age: u64,
+    /// The longest time that any of these claims still waits.
+    pub useful: u64,
+}
+
+impl ClassClaims {
+    /// Builds the claims of a class from these numbers, in the order of the fields.
+    pub fn from_numbers([class, parent, weight, want, first, lack, age, useful]: [u64; 8]) -> Self {
+        Self { class, parent, weight, want, first, lack, age, useful }
+    }
+
+    /// Returns the numbers of [`from_numbers`](Self::from_numbers), none above 2^53.
+    pub fn numbers(&self) -> [u64; 8] {
+        let Self { class, parent, weight, want, first, lack, age, useful } = *self;
+        [class, parent, weight, want, first, lack, age, useful].map(|number| number.min(1 << 53))
     }
 }
 

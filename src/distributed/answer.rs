@@ -1,6 +1,6 @@
 //! The answer of a store to a request, and what no store can mean.
 
-use super::{ClassGrant, LeaseRequest, QuotaTerms, ReplyKind, Store, StoreError};
+use super::{LeaseRequest, QuotaTerms, ReplyKind, Store, StoreError};
 use crate::clock::time::wall_micros;
 use tokio::time::Instant;
 
@@ -93,6 +93,31 @@ impl LeaseGrant {
             return Ok(());
         };
         Err(format!("{wrong}: {ask:?} gets {self:?}"))
+    }
+}
+
+/// What a store gives to the claims of one class. Times are in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClassGrant {
+    /// How many of the answer's tokens are for the class.
+    pub given: u64,
+    /// The time until the tokens of the first claim are there, if none are given.
+    pub wait: u64,
+    /// When the node asks again, if none are given.
+    pub sleep: u64,
+    /// The part of the class on this node.
+    pub part: u64,
+}
+
+impl ClassGrant {
+    /// Builds what a class gets from these numbers, in the order of the fields.
+    pub fn from_numbers([given, wait, sleep, part]: [u64; 4]) -> Self {
+        Self { given, wait, sleep, part }
+    }
+
+    pub(crate) fn numbers(&self) -> [u64; 4] {
+        [self.given, self.wait, self.sleep, self.part]
     }
 }
 
