@@ -31,8 +31,7 @@
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/losses.rs` | whether a store has lost the state of its last answers, and how many tokens; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
-//! | `distributed/planner/choose.rs` | what the refill task does next: request tokens, or sleep |
-//! | `distributed/planner/sizes.rs` | how many tokens a node requests for its waiters, and keeps unused |
+//! | `distributed/planner/choose.rs` | what the refill task does next: request tokens, and how many, or sleep |
 //! | `distributed/planner/view.rs` | what the planner is told of the limiter, and what it decides |
 //! | `distributed/leases/source.rs` | the promised tokens as the core's `Source` |
 //! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |

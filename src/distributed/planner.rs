@@ -29,10 +29,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 mod choose;
-mod sizes;
 mod view;
 
-use sizes::SHARE;
+use choose::SHARE;
 pub(crate) use view::{Plan, SentAway, View, Wanted};
 
 const TTL: u64 = LeaseRequest::LEASE_TIME.as_nanos() as u64;

@@ -1,8 +1,18 @@
-//! What the refill task does next: request tokens, or sleep.
+//! What the refill task does next: request tokens, and how many, or sleep.
 
-use super::sizes::SHARE;
 use super::{LeaseRequest, Plan, RefillPlanner, TTL, View, Wanted};
+use crate::core::rovers;
 use crate::distributed::MARGIN;
+
+const MILLIS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLIS;
+/// The least time after which the task looks again at a waiter without an instant.
+pub(super) const SHARE: u64 = 100 * MILLIS;
+/// The shortest time over which the pace is computed.
+const SHORTEST_PACE: u64 = 100 * MILLIS;
+
+/// The planner banks as many tokens as are used in this time.
+const AHEAD: u64 = 250 * MILLIS;
 
 impl RefillPlanner {
     /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
@@ -25,9 +35,8 @@ impl RefillPlanner {
         let lead_time = self.round_trip + MARGIN;
         let runs_out = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(self.retry_at);
         let mut due = view.class_due.unwrap_or(runs_out).max(view.gate);
-        let renewal = self.renews_at();
-        let is_known = self.allowance > 0 || view.keeps;
-        let mut renews = is_known && renewal <= view.now || view.has_unused;
+        let renewal = self.renews_at(view);
+        let mut renews = renewal <= view.now || view.has_unused;
         if due <= view.now || renews && view.gate <= view.now {
             let claims = view.wanted;
             if claims.want > 0 {
@@ -50,7 +59,7 @@ impl RefillPlanner {
         if renews {
             return self.ask(view, Wanted::default(), 0, bank);
         }
-        Plan::Sleep(if is_known { due.min(renewal) } else { due })
+        Plan::Sleep(due.min(renewal))
     }
 
     /// The plan while no caller waits: tokens for callers to come.
@@ -77,12 +86,10 @@ impl RefillPlanner {
         // Callers that do not wait find a token again only if the last one that is used is asked for at once.
         let least = u64::from(self.denies && view.banked > 0);
         let low = if is_low { 0 } else { low.max(least) };
-        if self.allowance == 0 && !view.keeps {
-            return self.sleep(view, low, again);
-        }
-        let renewal = self.renews_at();
+        let renewal = self.renews_at(view);
         if renewal > view.now {
-            return self.sleep(view, low, again.min(renewal));
+            self.low = Some(view.covered.wrapping_sub(low));
+            return Plan::Sleep(again.min(renewal));
         }
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
@@ -91,14 +98,10 @@ impl RefillPlanner {
         }
     }
 
-    /// When the node asks again to keep its allowance alive.
-    fn renews_at(&self) -> u64 {
-        self.asked_at.saturating_add(TTL / 3)
-    }
-
-    fn sleep(&mut self, view: &View, low: u64, until: u64) -> Plan {
-        self.low = Some(view.covered.wrapping_sub(low));
-        Plan::Sleep(until)
+    /// When the node asks again, so that the store does not forget what it keeps.
+    fn renews_at(&self, view: &View) -> u64 {
+        let keeps = self.allowance > 0 || view.keeps;
+        if keeps { self.asked_at.saturating_add(TTL / 3) } else { u64::MAX }
     }
 
     /// Requests tokens for `claims`, and so many `ahead` of callers to come, for whom `bank` tokens are to be kept in all.
@@ -136,4 +139,44 @@ impl RefillPlanner {
         (self.total, self.asked_at) = (view.total, view.now);
         Plan::Request(self.final_request())
     }
+
+    /// The tokens that this node takes in one request.
+    pub(crate) fn share(&self) -> u64 {
+        if self.acked == 0 { 1 } else { self.part }
+    }
+
+    fn pace_at(&self, view: &View) -> u64 {
+        let came = rovers::ahead(view.total, self.total).max(0) as u64;
+        let elapsed = view.now.saturating_sub(self.asked_at).max(SHORTEST_PACE);
+        let now = (came as u128 * SECOND as u128 / elapsed as u128) as u64;
+        now.max(self.pace / 2 + now / 2)
+    }
+
+    /// The most that each node may keep unused if other nodes keep tokens too. The store enforces it as well.
+    fn fair_allowance(&self) -> u64 {
+        (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
+    }
+
+    /// The target number of banked tokens at this pace.
+    fn bank_at(&self, pace: u64) -> u64 {
+        let soon = scale(pace, AHEAD.max(8 * self.round_trip));
+        let is_idle = scale(pace, TTL) == 0;
+        soon + u64::from(self.left > 0 && !is_idle)
+    }
+
+    /// The number of banked tokens, of `target`, at which to request more: at least one must be used.
+    fn low_mark(&self, target: u64, pace: u64) -> u64 {
+        (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1))
+    }
+
+    /// When to ask for tokens to be kept unused. If the store gave less than wanted, the request is not repeated at once.
+    fn may_bank_at(&self) -> u64 {
+        let is_vain = if self.minimum > 0 { self.vain } else { self.short };
+        if is_vain { self.asked_at.saturating_add(SHARE) } else { 0 }
+    }
+}
+
+/// Tokens used in `nanos` nanoseconds at `pace` tokens per second.
+fn scale(pace: u64, nanos: u64) -> u64 {
+    (pace as u128 * nanos as u128 / SECOND as u128).min(1 << 48) as u64
 }
