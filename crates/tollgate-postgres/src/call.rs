@@ -24,15 +24,11 @@ pub(super) async fn send(lent: Lent, key: &str, ask: &LeaseRequest, is_sent: &At
 
 /// The numbers of a request, in the order in which the function expects them.
 fn numbers(ask: &LeaseRequest) -> Vec<i64> {
-    let LeaseRequest { ttl, want, first, age, useful, rtt, back, .. } = *ask;
+    let LeaseRequest { number, ttl, want, first, age, useful, rtt, back, .. } = *ask;
     let LeaseRequest { unused, last, rest, ahead, banked, minimum, held, .. } = *ask;
-    let number = i64::try_from(ask.number).unwrap_or(i64::MAX);
-    let [ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, minimum, held] =
-        [ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, minimum, held]
-            .map(|number| number.min(MOST) as i64);
     let of_node = [number, ttl, want, first, age, useful, rtt, back, unused, last, rest, ahead, banked, minimum, held];
-    let of_classes = ask.classes.iter().flat_map(ClassClaims::numbers).map(|number| number as i64);
-    of_node.into_iter().chain(of_classes).collect()
+    let of_classes = ask.classes.iter().flat_map(ClassClaims::numbers);
+    of_node.into_iter().chain(of_classes).map(|number| number.min(MOST) as i64).collect()
 }
 
 /// Reads the row that the function returns. If something else wrote the bucket, numbers are missing.
