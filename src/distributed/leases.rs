@@ -6,7 +6,7 @@
 //! that come while there is no space for them are `spare` and are returned to the store.
 
 use super::{LeaseRequest, QuotaTerms, RefillPlanner, SentAway, Store};
-use crate::core::arithmetic::{gcd, mul_div, wait_for};
+use crate::core::arithmetic::{mul_div, wait_for};
 use crate::quota::Quota;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -87,7 +87,7 @@ pub(crate) struct Lease {
 
 /// How fast tokens come: `amount` in each period, evenly or at its end. `part` has elapsed of the first period, or of the
 /// first token. Times are nanoseconds at a node, and microseconds in a bucket.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     pub(super) amount: u64,
     pub(super) period: u64,
@@ -148,10 +148,8 @@ impl Lease {
 
     /// The tokens that a node grants itself from `at` on, by a checked quota.
     pub(crate) fn of_our_own(at: u64, quota: &Quota) -> Self {
-        let (amount, period, in_steps) = (quota.amount(), quota.period_nanos(), quota.is_stepped());
-        let common = if in_steps { 1 } else { gcd(amount, period) };
-        let pace = Pace { amount: amount / common, period: period / common, part: 0, in_steps };
-        Self { own: true, ..Self::new(at, pace, 0, 1 << 61) }
+        let terms = QuotaTerms::of(quota, 0).expect("the share of an outage was checked");
+        Self { own: true, ..Self::new(at, Pace::of(&terms, 0), 0, 1 << 61) }
     }
 
     /// The instant at which its last token comes; `None` if that overflows the clock.
@@ -202,9 +200,8 @@ impl Leases {
 
     /// Whether all promised tokens come by the rate of these terms.
     pub(crate) fn are_minted_by(&self, terms: &QuotaTerms) -> bool {
-        let Pace { amount, period, in_steps, .. } = Pace::of(terms, 0);
-        let is_alike = |pace: &Pace| (pace.amount, pace.period, pace.in_steps) == (amount, period, in_steps);
-        self.list.iter().filter(|lease| !lease.own).all(|lease| lease.pace.is_at_once() || is_alike(&lease.pace))
+        let is_alike = |pace: Pace| pace.is_at_once() || Pace { part: 0, ..pace } == Pace::of(terms, 0);
+        self.list.iter().all(|lease| lease.own || is_alike(lease.pace))
     }
 
     /// The instant from which on no more promised tokens come. Tokens that are there may be behind promised ones.

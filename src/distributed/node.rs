@@ -12,13 +12,8 @@ use crate::core::state::State;
 use crate::error::QuotaConflict;
 
 impl State {
-    fn any_leases(&mut self) -> Option<&mut Leases> {
+    pub(super) fn any_leases(&mut self) -> Option<&mut Leases> {
         self.supply.source_mut()?.as_any_mut().downcast_mut()
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn store(&mut self) -> Option<std::sync::Arc<dyn super::Store>> {
-        self.any_leases()?.store.clone()
     }
 
     pub(crate) fn planner_mut(&mut self) -> Option<&mut RefillPlanner> {

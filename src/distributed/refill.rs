@@ -13,7 +13,7 @@ impl Core {
     /// The store of the distributed quota, if there is one.
     #[cfg(feature = "metrics")]
     pub(crate) fn store(&self) -> Option<std::sync::Arc<dyn super::Store>> {
-        self.look_at(|state, _, _| state.store())
+        self.look_at(|state, _, _| state.any_leases()?.store.clone())
     }
 
     /// Returns the next step of the refill task; `waker` cuts its sleep short. `None` if no quota is distributed.
