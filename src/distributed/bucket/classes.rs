@@ -3,7 +3,7 @@
 //! Each class has a *lead*: how far its start tag is ahead of the virtual time, in thousandths of the tokens that all classes
 //! together get meanwhile. The virtual time is the smallest start tag of a class that lacks tokens, so that its lead is 0.
 
-use super::{Claims, LONGEST_HORIZON, Node, Place, SharedBucket, exact};
+use super::{Claims, LONGEST_HORIZON, Node, Place, SharedBucket};
 use crate::core::classes::{MAX_DEPTH, MAX_WEIGHT};
 use crate::distributed::{ClassClaims, LeaseRequest};
 
@@ -63,8 +63,7 @@ impl SharedBucket {
             self.classes.push(Class { weight: 1, seen: -REMEMBERED, ..Class::default() });
         }
         for claims in claims {
-            let (number, parent, weight) =
-                (exact(claims.class), exact(claims.parent), exact(claims.weight).clamp(1, MAX_WEIGHT as i64));
+            let [number, parent, weight, ..] = claims.numbers().map(|number| number as i64);
             let mut at = self.class_at(number);
             if self.classes[at].number != number {
                 let siblings = self.classes.iter().filter(|class| parent != 0 && class.parent == parent);
@@ -77,7 +76,7 @@ impl SharedBucket {
                 self.classes.push(Class { number, lead, seen: -REMEMBERED, ..Class::default() });
             }
             let class = &mut self.classes[at];
-            (class.parent, class.weight) = (parent, weight);
+            (class.parent, class.weight) = (parent, weight.clamp(1, MAX_WEIGHT as i64));
             if claims.lack > 0 {
                 class.seen = class.seen.max(clock);
             }

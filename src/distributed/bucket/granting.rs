@@ -31,24 +31,13 @@ pub(super) struct Claims {
 impl Claims {
     /// The claims of a request: without classes, those of class 0.
     pub(super) fn of(ask: &LeaseRequest, burst: i64) -> Vec<Self> {
-        let all = ClassClaims {
-            want: ask.want,
-            first: ask.first,
-            lack: ask.want,
-            age: ask.age,
-            useful: ask.useful,
-            ..ClassClaims::default()
-        };
+        let LeaseRequest { want, first, age, useful, .. } = *ask;
+        let all = ClassClaims { want, first, lack: want, age, useful, ..ClassClaims::default() };
         let rows = if ask.classes.is_empty() { std::slice::from_ref(&all) } else { &ask.classes };
-        let of = |row: &ClassClaims| Claims {
-            number: exact(row.class),
-            want: exact(row.want),
-            first: exact(row.first).min(burst),
-            lack: exact(row.lack),
-            age: exact(row.age).min(LONGEST as i64),
-            useful: exact(row.useful),
-            part: 1,
-            ..Claims::default()
+        let of = |row: &ClassClaims| {
+            let [number, _, _, want, first, lack, age, useful] = row.numbers().map(|number| number as i64);
+            let (first, age) = (first.min(burst), age.min(LONGEST as i64));
+            Claims { number, want, first, lack, age, useful, part: 1, ..Claims::default() }
         };
         rows.iter().map(of).collect()
     }
