@@ -370,7 +370,3 @@ fn time_to_live(ask: &LeaseRequest) -> i64 {
 fn longest_sleep(age: i64) -> i64 {
     SLEEP.max(age / 2)
 }
-
-fn div_ceil(a: i64, b: i64) -> i64 {
-    (a + b - 1) / b
-}

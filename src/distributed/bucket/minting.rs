@@ -1,6 +1,6 @@
 //! What a bucket mints, how long that takes, and when its nodes and the bucket itself are forgotten.
 
-use super::{LAST, SharedBucket, div_ceil};
+use super::{LAST, SharedBucket};
 use crate::distributed::terms::{LONGEST, MAX_DEBT};
 use crate::distributed::{Pace, QuotaTerms};
 
@@ -32,10 +32,14 @@ impl SharedBucket {
 
     /// In how many microseconds so many tokens are minted, up to 2^52; 0 if there are that many already.
     pub(super) fn time_to(&self, tokens: i64) -> i64 {
+        self.time_by(self.pace(), tokens)
+    }
+
+    fn time_by(&self, pace: Pace, tokens: i64) -> i64 {
         match tokens {
             ..=0 => 0,
             _ if self.terms.is_calendar() => self.rest(),
-            _ => self.pace().wait(tokens as u64).map_or(LONGEST, |micros| micros.min(LONGEST)) as i64,
+            _ => pace.wait(tokens as u64).map_or(LONGEST, |micros| micros.min(LONGEST)) as i64,
         }
     }
 
@@ -103,11 +107,7 @@ impl SharedBucket {
 
     /// In how many microseconds the bucket mints these tokens, rounded up to periods.
     pub(super) fn fills(&self, tokens: i64) -> i64 {
-        if self.terms.is_calendar() {
-            return if tokens > 0 { self.rest() } else { 0 };
-        }
-        let periods = div_ceil(tokens, self.terms.amount as i64);
-        (i128::from(periods) * i128::from(self.terms.period)).min(i128::from(LONGEST)) as i64
+        self.time_by(Pace { part: 0, in_steps: true, ..self.pace() }, tokens)
     }
 
     /// Updates the instant until which the bucket must be remembered. A node may use what it keeps until the end of its time
@@ -120,7 +120,7 @@ impl SharedBucket {
         let fills = self.fills((burst - self.level).max(0)) + idle;
         let keep = fills.max(self.last_until - now + self.fills(self.held.min(burst))).min(LONGEST as i64);
         let least = if self.terms.version > 0 { self.ends } else { 0 };
-        self.ends = least.max(now + (div_ceil(keep, 1_000) + 1) * 1_000);
+        self.ends = least.max(now + ((keep + 999) / 1_000 + 1) * 1_000);
     }
 
     /// Forgets the nodes that have reached the end of their time to live. Until then a node may use what it keeps, so the
