@@ -121,6 +121,14 @@ impl ClassGrant {
     }
 }
 
+/// A request, its answer, and when it was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    pub(crate) ask: LeaseRequest,
+    pub(crate) answer: LeaseGrant,
+    pub(crate) sent: Instant,
+}
+
 /// Sends a request to the store, and counts the answer. Of a calendar quota, it says the period that the store's clock is in. An answer that
 /// no store can mean is an error, so the request is repeated: the limiter goes on when the store is repaired, and until
 /// then nothing of what it says is used.

@@ -6,7 +6,7 @@
 
 use super::cover::Cover;
 use super::node_classes::NodeClasses;
-use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, SentAway, View, Wanted};
+use super::{Answered, Lease, Leases, Outage, Pace, Plan, RefillPlanner, SentAway, View, Wanted};
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
 use crate::error::QuotaConflict;
@@ -37,22 +37,20 @@ impl State {
         if planner.until <= now {
             planner.allowance = 0;
         }
-        let quota = planner.quota;
         self.settle_classes(rovers, &mut planner);
         self.allow(rovers, &planner, false);
         let front = self.first_waiting().unwrap_or(self.next_number);
         self.leases().forget_waits(front);
-        let mut view = self.view(rovers, quota, now, &planner);
-        let soon = now.saturating_add(planner.round_trip);
-        let classes = self.class_requests(&planner, &view, rovers, soon);
+        let mut view = self.view(rovers, now, &planner);
+        let classes = self.class_requests(&planner, &view, rovers);
         view.class_due = classes.due;
         view.wanted = if planner.classes.is_some() {
             classes.wanted
         } else {
-            let all = self.whole_claims(rovers, quota, &view, planner.share(), None, soon);
+            let all = self.whole_claims(rovers, &view, planner.share(), None);
             planner.recall(&all);
             let away = planner.sent_away;
-            if away.is_some() { self.whole_claims(rovers, quota, &view, planner.share(), away, soon) } else { all }
+            if away.is_some() { self.whole_claims(rovers, &view, planner.share(), away) } else { all }
         };
         let mut plan = planner.next(&view);
         if let Plan::Request(ask) = &mut plan {
@@ -82,7 +80,8 @@ impl State {
     }
 
     /// The limiter as the planner has to see it. The planner itself is taken out meanwhile.
-    fn view(&mut self, rovers: &Rovers, quota: usize, now: u64, planner: &RefillPlanner) -> View {
+    fn view(&mut self, rovers: &Rovers, now: u64, planner: &RefillPlanner) -> View {
+        let quota = planner.quota;
         // With the joint claim that holds this queue, as `is_source_hungry` counts: else the task would plan again and again.
         let claims = self.claims(rovers);
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
@@ -109,7 +108,9 @@ impl State {
         let over = ahead(covered, claims);
         let is_idle = !self.queue.has_claims() && over >= 0 && lack == 0;
         View {
+            quota,
             now,
+            soon: now.saturating_add(planner.round_trip),
             total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
             lack,
             banked: over.max(0) as u64,
@@ -129,25 +130,17 @@ impl State {
     }
 
     /// What the next claims lack that is not promised yet. Counts whole claims only, up to about `share` tokens, without those
-    /// for which the store has no tokens in time, and stops before a claim that something else will still hold back at `soon`.
-    fn whole_claims(
-        &self,
-        rovers: &Rovers,
-        quota: usize,
-        view: &View,
-        share: u64,
-        sent_away: Option<SentAway>,
-        soon: u64,
-    ) -> Wanted {
+    /// for which the store has no tokens in time, and stops before a claim that something else will still hold back when an answer comes.
+    fn whole_claims(&self, rovers: &Rovers, view: &View, share: u64, sent_away: Option<SentAway>) -> Wanted {
         if view.lack == 0 {
             return Wanted::default();
         }
         let mut start = self.base(rovers);
         let mut wanted = Wanted::default();
-        let leases = self.leases_of(quota);
-        let mut cover = self.cover(quota);
+        let leases = self.leases_of(view.quota);
+        let mut cover = self.cover(view.quota);
         let mut lack = view.lack;
-        let is_held_up = self.held().is_some_and(|held| held.joint_due.is_none_or(|at| at > soon));
+        let is_held_up = self.held().is_some_and(|held| held.joint_due.is_none_or(|at| at > view.soon));
         for (number, cost, debt_after) in self.claims_and_debts() {
             if is_held_up && number > 0 {
                 // The joint claim waits for another limiter: the claims behind it would lose their tokens.
@@ -166,7 +159,7 @@ impl State {
             cover = after;
             if need > 0 {
                 let is_enough = wanted.want > 0 && wanted.want.saturating_add(need) > share;
-                if is_enough || !self.supply.would_pass(ticket, quota, soon) {
+                if is_enough || !self.supply.would_pass(ticket, view.quota, view.soon) {
                     return wanted;
                 }
                 wanted.add(view, number, need, wait);
@@ -216,19 +209,13 @@ impl State {
         leases.promised() == 0 && leases.planner.as_ref().is_some_and(|planner| planner.is_at_rest(now))
     }
 
-    /// Takes the store's answer to `ask`, which was sent `elapsed` nanoseconds before `now`. If the store has lost its state
+    /// Takes the store's answer to a request that was sent `elapsed` nanoseconds before `now`. If the store has lost its state
     /// of this node, returns by how many tokens that may exceed the quota.
-    pub(crate) fn receive(
-        &mut self,
-        rovers: &Rovers,
-        now: u64,
-        ask: &LeaseRequest,
-        answer: &LeaseGrant,
-        elapsed: u64,
-    ) -> Option<u64> {
+    pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, answered: &Answered, elapsed: u64) -> Option<u64> {
+        let Answered { ask, answer, .. } = answered;
         let mut planner = self.take_planner()?;
         let was_out = std::mem::take(&mut planner.is_out);
-        let known = planner.record_answer(ask, answer, now, elapsed, self.next_number);
+        let known = planner.record(answered, now, elapsed, self.next_number);
         let at = now.max(self.supply.synced());
         let rest = planner.terms.period().saturating_sub(answer.phase);
         let ends = at.saturating_sub(elapsed).saturating_sub(answer.age * 1_000).saturating_add(rest * 1_000);
@@ -248,9 +235,9 @@ impl State {
             _ = self.leases().take_spares();
         }
         self.allow(rovers, &planner, false);
-        self.take_tokens(rovers, &mut planner, ask, answer, now);
+        self.take_tokens(rovers, &mut planner, answered, now);
         if planner.classes.is_some() {
-            self.note_class_answer(rovers, &mut planner, ask, answer, now);
+            self.give_classes(rovers, &mut planner, answered, now);
         }
         self.put_planner(planner);
         lost
@@ -258,14 +245,8 @@ impl State {
 
     /// Takes the tokens of an answer. All count from now, when the answer has come, and not earlier: by the store's clock it was
     /// given earlier, so nothing is granted too early. If the limiter's clock has stepped back, its time stands still meanwhile.
-    fn take_tokens(
-        &mut self,
-        rovers: &Rovers,
-        planner: &mut RefillPlanner,
-        ask: &LeaseRequest,
-        answer: &LeaseGrant,
-        now: u64,
-    ) {
+    fn take_tokens(&mut self, rovers: &Rovers, planner: &mut RefillPlanner, answered: &Answered, now: u64) {
+        let Answered { ask, answer, .. } = answered;
         let (quota, terms, at) = (planner.quota, planner.terms, now.max(self.supply.synced()));
         let head = self.supply.quotas()[quota].head;
         let kept = ahead(head, self.supply.claimed()).max(0) as u64;

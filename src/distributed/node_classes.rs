@@ -4,7 +4,7 @@
 //! are those that were promised for it, in one piece. A class that was served tokens of another one has a *debt*, which it
 //! requests too; so each class pays for what it is served. Tokens for which no class has a turn are shared by weight.
 
-use super::{ClassClaims, LEAST_SLEEP, LeaseGrant, LeaseRequest, MARGIN, RefillPlanner, View, Wanted};
+use super::{Answered, ClassClaims, LEAST_SLEEP, MARGIN, RefillPlanner, View, Wanted};
 use crate::core::classes::lacks::ClassLack;
 use crate::core::classes::{ClassId, Classes, ROOT};
 use crate::core::rovers::{Rovers, ahead, later};
@@ -125,13 +125,7 @@ impl State {
     }
 
     /// What the classes lack, and what those of them request that ask now.
-    pub(super) fn class_requests(
-        &self,
-        planner: &RefillPlanner,
-        view: &View,
-        rovers: &Rovers,
-        soon: u64,
-    ) -> ClassRequests {
+    pub(super) fn class_requests(&self, planner: &RefillPlanner, view: &View, rovers: &Rovers) -> ClassRequests {
         let mut requests = ClassRequests::default();
         let (Some(known), Some(classes)) = (&planner.classes, self.classes()) else { return requests };
         if view.lack == 0 {
@@ -157,7 +151,7 @@ impl State {
             let covered = given + classes.scheduler.paid(leaf);
             let claims = (lack.class, covered, classes.scheduler.tree.most(leaf), class.part);
             let before = (from, requests.wanted.want);
-            let (mut wanted, is_all) = self.request_claims(planner.quota, view, soon, before, claims);
+            let (mut wanted, is_all) = self.request_claims(view, before, claims);
             if !is_all {
                 // Nobody waits for the store's tokens with claims that something else holds back.
                 lacks = lacks.min(wanted.want);
@@ -196,16 +190,14 @@ impl State {
 
     /// Whole claims of a class, up to its `part`, beyond the `covered` tokens that it has been given; of one that is larger
     /// than its largest installment, the next installment. Other classes request the `before` tokens that come after `from`.
-    /// False if it stopped at a claim that another quota or a cap still holds back at `soon`.
+    /// False if it stopped at a claim that another quota or a cap still holds back when an answer comes.
     fn request_claims(
         &self,
-        quota: usize,
         view: &View,
-        soon: u64,
         (from, before): (u64, u64),
         (class, mut covered, most, part): (ClassId, u64, u64, u64),
     ) -> (Wanted, bool) {
-        let (leases, mut wanted) = (self.leases_of(quota), Wanted::default());
+        let (leases, mut wanted) = (self.leases_of(view.quota), Wanted::default());
         for (number, cost, debt) in self.claims_of(class) {
             let lacks = cost.saturating_sub(covered);
             covered = covered.saturating_sub(cost + debt);
@@ -214,7 +206,7 @@ impl State {
             }
             let need = lacks.min(most);
             let all = before + wanted.want + need;
-            if !self.supply.would_pass(from.wrapping_add(all), quota, soon) {
+            if !self.supply.would_pass(from.wrapping_add(all), view.quota, view.soon) {
                 return (wanted, false);
             }
             if wanted.want > 0 && (wanted.want + need > part || all > view.lack) {
@@ -229,14 +221,8 @@ impl State {
     }
 
     /// Records what an answer gave to the classes.
-    pub(super) fn note_class_answer(
-        &mut self,
-        rovers: &Rovers,
-        planner: &mut RefillPlanner,
-        ask: &LeaseRequest,
-        answer: &LeaseGrant,
-        now: u64,
-    ) {
+    pub(super) fn give_classes(&mut self, rovers: &Rovers, planner: &mut RefillPlanner, answered: &Answered, now: u64) {
+        let Answered { ask, answer, .. } = answered;
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
         if let Some(classes) = &mut planner.classes {
             for (row, grant) in ask.classes.iter().zip(&answer.classes) {

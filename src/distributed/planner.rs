@@ -19,7 +19,7 @@
 
 use super::losses::Losses;
 use super::node_classes::NodeClasses;
-use super::{LEAST_SLEEP, LeaseGrant, LeaseRequest, Outage, Pace, QuotaTerms};
+use super::{Answered, LEAST_SLEEP, LeaseGrant, LeaseRequest, Outage, Pace, QuotaTerms};
 use crate::core::outcome::CutOff;
 use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
@@ -151,16 +151,10 @@ impl RefillPlanner {
         !self.is_asking && !self.called && (self.allowance == 0 || self.until <= now)
     }
 
-    /// Records the store's answer to `ask`, which was sent `elapsed` nanoseconds ago. Returns false if the store has
+    /// Records the store's answer to a request that was sent `elapsed` nanoseconds ago. Returns false if the store has
     /// lost its state of this node: then the promised tokens are void. Claims before number `next` have come.
-    pub(super) fn record_answer(
-        &mut self,
-        ask: &LeaseRequest,
-        answer: &LeaseGrant,
-        now: u64,
-        elapsed: u64,
-        next: u64,
-    ) -> Result<(), Option<u64>> {
+    pub(super) fn record(&mut self, answered: &Answered, now: u64, elapsed: u64, next: u64) -> Result<(), Option<u64>> {
+        let Answered { ask, answer, .. } = answered;
         let sent = now.saturating_sub(elapsed);
         let is_lost = self.losses.begins_anew(answer, sent);
         // The store forgets a node that is silent for long, and one that leaves: a repeat of its final request finds it gone.

@@ -1,13 +1,12 @@
 //! The methods that the refill task of a distributed quota calls.
 
-use super::{LeaseGrant, LeaseRequest, Plan};
+use super::{Answered, LeaseRequest, Plan};
 use crate::clock::whole_nanos;
 use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
 use crate::core::{Core, drop_quietly};
 use crate::error::QuotaConflict;
 use std::task::Waker;
-use tokio::time::Instant;
 
 impl Core {
     /// The store of the distributed quota, if there is one.
@@ -41,21 +40,16 @@ impl Core {
         })
     }
 
-    /// The store has answered `ask`, which was sent at `sent`. Returns by how many tokens that may exceed the quota, if it has
+    /// The store has answered. Returns by how many tokens that may exceed the quota, if it has
     /// lost its state, and whether the node has a place there.
     ///
     /// `None` if the clock panics: the tokens count from when the answer has come, and the last reading may be from before the
     /// request. The caller tries again.
-    pub(crate) fn receive(
-        &self,
-        ask: &LeaseRequest,
-        answer: &LeaseGrant,
-        sent: Instant,
-    ) -> Option<(Option<u64>, bool)> {
+    pub(crate) fn receive(&self, answered: &Answered) -> Option<(Option<u64>, bool)> {
         // The time since the request is read after the limiter's clock: if the thread stands still between them, the request
         // seems older than it is, and the allowance ends too early rather than too late.
         self.with_present(|state, rovers, sample| {
-            let lost = state.receive(rovers, sample.now, ask, answer, whole_nanos(sent.elapsed()));
+            let lost = state.receive(rovers, sample.now, answered, whole_nanos(answered.sent.elapsed()));
             (lost, state.planner_mut().is_some_and(|planner| planner.placed))
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
-use super::{LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Store, StoreError, answered};
+use super::{Answered, LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Store, StoreError, answered};
 use crate::clock::time::RETRY;
 use crate::core::Core;
 use crate::core::alarm::Alarm;
@@ -31,9 +31,6 @@ pub(crate) struct RefillHandle {
     /// The refill task before this one has panicked, as the store did that it asked.
     has_panicked: bool,
 }
-
-/// A request, its answer, and when it was sent.
-type Answered = (LeaseRequest, LeaseGrant, Instant);
 
 impl RefillHandle {
     pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
@@ -84,12 +81,11 @@ impl RefillHandle {
     async fn pass_on(&mut self) -> LeaseGrant {
         // Taken out before it is passed on: if the store's code panics afterwards, the next task does not pass it on again.
         while let Some(answered) = self.untaken.take() {
-            let (ask, answer, sent) = &answered;
             let received = match self.core.upgrade() {
-                Some(core) => core.receive(ask, answer, *sent),
+                Some(core) => core.receive(&answered),
                 // The store may have filled up since a repeated answer was made.
-                None if answer.before == ask.number => return LeaseGrant::default(),
-                None => return answer.clone(),
+                None if answered.answer.before == answered.ask.number => return LeaseGrant::default(),
+                None => return answered.answer,
             };
             if let Some((lost, is_placed)) = received {
                 self.count_place(is_placed);
@@ -126,7 +122,7 @@ impl RefillHandle {
                     if failures > 0 {
                         tally.clear_error();
                     }
-                    return Some((ask, answer, sent));
+                    return Some(Answered { ask, answer, sent });
                 }
                 Err(error) => error,
             };

@@ -6,7 +6,7 @@ use crate::core::queue::Place;
 use crate::core::state::Reach;
 use crate::core::supply::Supply;
 use crate::core::wakes::Wakes;
-use crate::distributed::QuotaTerms;
+use crate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms};
 use std::pin::Pin;
 use std::task::Waker;
 
@@ -68,7 +68,8 @@ impl Node {
 
     fn receive(&mut self, now: u64, number: u64, bank: u64, answer: &LeaseGrant) {
         let ask = LeaseRequest { banked: bank, ..LeaseRequest::new(1, number, QuotaTerms::of(&SHARED, 0).unwrap()) };
-        self.state.receive(&self.rovers, now, &ask, answer, 0);
+        let answered = Answered { ask, answer: answer.clone(), sent: tokio::time::Instant::now() };
+        self.state.receive(&self.rovers, now, &answered, 0);
     }
 
     /// What its refill task asks for, if anything.
@@ -120,8 +121,8 @@ fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
     let whole = |bank, costs: &[u64], share| {
         let mut node = Node::new(Outage::Wait).keeping(bank, bank, u64::MAX).waiting(costs);
         let planner = node.state.take_planner().unwrap();
-        let view = node.state.view(&node.rovers, 0, 0, &planner);
-        node.state.whole_claims(&node.rovers, 0, &view, share, None, 0).want
+        let view = node.state.view(&node.rovers, 0, &planner);
+        node.state.whole_claims(&node.rovers, &view, share, None).want
     };
     assert_eq!([4, 5, 6].map(|share| whole(0, &[3, 2, 9], share)), [3, 5, 5]);
     assert_eq!(whole(0, &[3, 2], 1), 3, "one in any case");

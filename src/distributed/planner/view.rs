@@ -15,7 +15,11 @@ pub(crate) enum Plan {
 /// The limiter's state, as the planner needs it.
 #[derive(Debug)]
 pub(crate) struct View {
+    /// The index of the quota that is distributed.
+    pub(crate) quota: usize,
     pub(crate) now: u64,
+    /// When an answer would come to a request that is sent now.
+    pub(crate) soon: u64,
     /// All tokens that were ever claimed.
     pub(crate) total: u64,
     /// Tokens that are claimed and neither minted nor promised.
