@@ -177,14 +177,13 @@ impl State {
                 wanted.want += rest;
             }
             let Wanted { want, first, age, useful, .. } = wanted;
-            if want > 0 {
-                let all = &mut requests.wanted;
-                (all.first, all.want) = (if all.want == 0 { first } else { all.first.min(first) }, all.want + want);
-            }
+            requests.wanted.want += want;
             let (class, parent, weight, age, useful) = (*number, *parent, lack.weight, age / 1_000, useful / 1_000);
             requests.rows.push(ClassClaims { class, parent, weight, want, first, lack: lacks, age, useful });
         }
         requests.rows.reverse();
+        let firsts = requests.rows.iter().filter(|row| row.want > 0).map(|row| row.first);
+        requests.wanted.first = firsts.min().unwrap_or(0);
         requests
     }
 
