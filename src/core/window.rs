@@ -150,17 +150,23 @@ impl Window {
     /// period.
     pub(crate) fn resized(&self, amount: u64, period: u64) -> Self {
         let mut window = Self { known_from: self.known_from, used: self.used, ..Self::new(amount, period, self.now) };
+        let width = i128::from(window.width);
         let mut last_end = None;
         for slot in &self.slots {
-            // Beyond the end of time, the instant of its grants is not known: it is now at the latest.
-            let at = if slot.back_at == u64::MAX { self.now } else { slot.back_at - self.period };
-            let (back_at, end) = (at.saturating_add(period), window.back_at(at));
-            match window.slots.back_mut().filter(|_| Some(end) <= last_end) {
+            // A restored window has tokens of before the origin of time. Beyond its end, the instant of the grants is not
+            // known: it is now at the latest.
+            let at = match slot.back_at {
+                u64::MAX => i128::from(self.now),
+                back_at => i128::from(back_at) - i128::from(self.period),
+            };
+            let back_at = u64::try_from((at + i128::from(period)).max(0)).unwrap_or(u64::MAX);
+            let end = Some((at - 1).div_euclid(width));
+            match window.slots.back_mut().filter(|_| end <= last_end) {
                 Some(last) => *last = Slot { back_at: last.back_at.max(back_at), tokens: last.tokens + slot.tokens },
                 // Not at the end of the slot: one change after the other would move it on, and it would never come back.
                 None => window.slots.push_back(Slot { back_at, tokens: slot.tokens }),
             }
-            last_end = Some(end);
+            last_end = last_end.max(end);
         }
         window
     }

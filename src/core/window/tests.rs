@@ -102,3 +102,15 @@ fn a_window_of_any_history_is_the_list_of_its_grants() {
     }
     assert_eq!(fullest, MOST);
 }
+
+/// The subtraction overflowed.
+#[test]
+fn a_window_that_was_restored_takes_another_period_too() {
+    let mut window = Window::with_used(10, 1_000, 0, 4);
+    window.advance(300);
+    window.begin(300);
+    window.grant(2);
+    let back = |period| [1, 4, 5].map(|need| window.resized(10, period).back(need, 0));
+    assert_eq!(back(1_500), [1_200, 1_200, 1_500].map(Some));
+    assert_eq!(back(200), [0, 0, 200].map(Some));
+}

@@ -213,3 +213,22 @@ fn a_sliding_quota_has_its_tokens_back_a_period_after_they_were_saved() {
     });
     assert_eq!(levels, [5, 5, 9, 9, 10]);
 }
+
+/// This panicked, and in release builds the tokens never came back.
+#[test]
+fn a_restored_sliding_quota_can_change_its_period() {
+    let long = Quota::new(10, 2 * SECOND).sliding();
+    let saved = Fixture::new(builder(&[Quota::per_second(10).sliding()]), begin());
+    assert!(saved.limiter.try_acquire(4).is_ok());
+    let (state, now) = (saved.save(), saved.wall_clock + SECOND / 4);
+    let mut changed = Fixture::new(builder(&[Quota::per_second(10).sliding()]).restore(state.clone(), now), now);
+    changed.limiter.set_quota(0, long).unwrap();
+    let mut converted = Fixture::new(builder(&[long]).restore(state.convert(), now), now);
+    let mut level = |nanos| {
+        [&mut changed, &mut converted].map(|it| {
+            it.advance(Duration::from_nanos(nanos));
+            it.limiter.available()
+        })
+    };
+    assert_eq!([level(0), level(1_749_999_999), level(1)], [[6; 2], [6; 2], [10; 2]]);
+}
