@@ -150,7 +150,9 @@ impl Window {
     /// period.
     pub(crate) fn resized(&self, amount: u64, period: u64) -> Self {
         let mut window = Self { known_from: self.known_from, used: self.used, ..Self::new(amount, period, self.now) };
-        let width = i128::from(window.width);
+        // Slots that come to lie in one multiple of a power of two are joined. Each of these lies in one of each higher power:
+        // so tokens move on by two slots at most, however often the period changes.
+        let width = i128::from(window.width.next_power_of_two());
         let mut last_end = None;
         for slot in &self.slots {
             // A restored window has tokens of before the origin of time. Beyond its end, the instant of the grants is not

@@ -103,6 +103,31 @@ fn a_window_of_any_history_is_the_list_of_its_grants() {
     assert_eq!(fullest, MOST);
 }
 
+/// A slot that was joined with the next one at each change was joined with all later ones, one after the other.
+#[test]
+fn tokens_come_back_a_period_after_their_grants_though_others_are_granted_and_the_period_changes_at_random() {
+    let mut latest = 0;
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (base, step) = (1_000_000, random.u64(2_000..40_000));
+        let (mut window, mut now, mut grants) = (Window::new(1_000, base, 0), 0, VecDeque::new());
+        while now < 3 * base {
+            let period = if now < base { base - base / 100 + random.u64(..base / 50) } else { base };
+            window = window.resized(1_000, period);
+            if now < base {
+                window.grant(1);
+                grants.push_back(now);
+            }
+            now += step;
+            for _ in 0..window.advance(now) {
+                latest = latest.max(now - grants.pop_front().unwrap() - step);
+            }
+        }
+        assert_eq!((window.used, grants.len()), (0, 0), "seed {seed}");
+    }
+    assert!((1_000_000..1_100_000).contains(&latest), "{latest}");
+}
+
 /// The subtraction overflowed.
 #[test]
 fn a_window_that_was_restored_takes_another_period_too() {
