@@ -93,8 +93,8 @@ impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
     pub fn count(&mut self, resource: usize, units: u64) {
         let part = &mut self.parts[resource];
         let counted = part.counted.unwrap_or(part.settled).saturating_add(units);
-        part.counted = Some(counted);
         part.grant.grow(counted.saturating_sub(part.grant.cost()));
+        part.counted = Some(counted);
     }
 
     /// Waits for `units` more of a resource; see [`Grant::grow_within`]. Call it before the units are used, if the
@@ -118,9 +118,8 @@ impl<'a, const N: usize, L: Handle> Reservation<'a, N, L> {
     /// Panics if there is no such resource, or if the limiter's [clock](crate::Clock) panics.
     pub fn settle(&mut self, resource: usize, actual: u64) {
         let part = &mut self.parts[resource];
-        part.counted = None;
         part.grant.settle(actual);
-        part.settled = part.grant.cost();
+        (part.counted, part.settled) = (None, part.grant.cost());
     }
 }
 

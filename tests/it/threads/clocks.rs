@@ -81,6 +81,18 @@ fn a_panicking_clock_panics_in_the_caller_and_changes_nothing() {
     assert_eq!((limiter.available(), limiter.snapshot().in_flight), (2, Some(0)));
 }
 
+/// A `settle` that panicked forgot what was counted, and the whole reservation stayed charged.
+#[test]
+fn a_panicking_clock_changes_nothing_in_a_reservation() {
+    let (limiter, clock) = brittle();
+    let mut stream = assert_ready_ok!(spawn(tollgate::reserve([(&limiter, 4)])).poll());
+    stream.count(0, 1);
+    assert!(clock.breaks(|| stream.settle(0, 2)) && clock.breaks(|| stream.count(0, 9)));
+    stream.count(0, 1);
+    drop(stream);
+    assert_eq!((limiter.available(), limiter.snapshot().in_flight), (3, Some(0)));
+}
+
 #[test]
 fn a_grant_dropped_or_released_while_the_clock_panics_serves_the_queue() {
     let (limiter, clock) = brittle();
