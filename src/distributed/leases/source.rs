@@ -108,7 +108,8 @@ impl Source for Leases {
 
     fn hand_on(&mut self, tokens: u64, now: u64) {
         if tokens > 0 {
-            self.list.push_front(Lease::new(now, Pace::AT_ONCE, 0, tokens));
+            let own = self.list.front().is_some_and(|next| next.own && next.goes_on);
+            self.list.push_front(Lease { own, ..Lease::new(now, Pace::AT_ONCE, 0, tokens) });
         }
     }
 

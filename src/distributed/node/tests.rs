@@ -326,6 +326,19 @@ fn what_the_front_saved_is_for_the_next_claim_when_it_leaves_and_returns_if_that
     assert_eq!(left(4, 1_000_000_000), ((1, 2), (1, 0), (1, 3)));
 }
 
+/// They returned to the store, which had not given them.
+#[test]
+fn what_the_front_saved_of_the_share_ends_with_the_outage() {
+    let mut node = Node::new(SHARE).waiting(&[8]);
+    node.state.lose(&node.rovers, 0, None);
+    let now = 500_000_000;
+    assert_eq!((node.serve(now), node.head()), ((1, 0), 5));
+    let mut front = node.places.remove(0);
+    _ = node.state.depart(&node.rovers, front.as_mut(), crate::core::classes::ROOT);
+    node.receive(now, 1, 0, &LeaseGrant::default());
+    assert_eq!((node.serve(now + 1), node.pieces()), ((0, 0), vec![]));
+}
+
 /// They were lost, also of claims that were given up in the millisecond in which they were granted.
 #[test]
 fn refunded_tokens_beyond_the_allowance_return_to_the_store() {
