@@ -128,7 +128,7 @@ impl State {
     pub(super) fn class_requests(&self, planner: &RefillPlanner, view: &View, rovers: &Rovers) -> ClassRequests {
         let mut requests = ClassRequests::default();
         let (Some(known), Some(classes)) = (&planner.classes, self.classes()) else { return requests };
-        if view.lack == 0 {
+        if view.lack == 0 || view.gate > view.now {
             return requests;
         }
         let numbered = self.numbered_classes();

@@ -398,3 +398,24 @@ async fn a_class_that_comes_now_and_then_leaves_the_rest_of_a_small_burst_to_oth
     let granted = busy.snapshot().granted - before;
     assert!(granted >= 9_700, "{granted} of 10,000");
 }
+
+/// It took all tokens of the store and returned them, when it renewed what it may keep, and then again and again.
+#[tokio::test(start_paused = true)]
+async fn a_paused_node_asks_no_tokens_for_its_classes() {
+    let store = store_at(millis(1));
+    let node = Limiter::builder().quota(Quota::per_second(100).burst(20)).distributed(store.clone()).classes();
+    let node = node.build().unwrap();
+    let class = node.class("batch", Share::weight(1)).unwrap();
+    for _ in 0..50 {
+        drop(class.try_acquire(1));
+        sleep(millis(20)).await;
+    }
+    node.pause_for(SECOND * 10);
+    let granted = store.snapshot().granted;
+    let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(class.clone().consume_owned(3))).collect();
+    sleep(millis(9_900)).await;
+    assert_eq!(store.snapshot().granted, granted);
+    for claim in waiting {
+        drop(claim.await.unwrap().unwrap());
+    }
+}
