@@ -4,7 +4,7 @@ use super::{DriverPool, EntryOwner, Mailbox, QueueWaker};
 use crate::core::alarm::Alarm;
 use crate::core::drivers::NO_TIMER;
 use crate::core::replenisher::Replenisher;
-use crate::core::{Core, quietly};
+use crate::core::{Core, quietly, steps};
 use pin_project_lite::pin_project;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -151,7 +151,9 @@ impl Future for KeyedReplenisher {
             this.due.extend(this.woken.drain(..).map(Job::Serve));
             // If reading the clock panics, nothing is due yet.
             let now = quietly(|| this.pool.time.now()).unwrap_or(0);
-            while let Some(timer) = this.timers.first_entry().filter(|timer| timer.key().at <= now) {
+            for _ in 0..ENTRIES_PER_TURN {
+                let Some(timer) = this.timers.first_entry().filter(|timer| timer.key().at <= now) else { break };
+                steps::count();
                 let (timer, live) = timer.remove_entry();
                 this.due.push_back(Job::Due(timer, live));
             }
@@ -269,3 +271,6 @@ fn let_go(live: Arc<Core>, owner: &dyn EntryOwner) {
     drop(live);
     hash.inspect(|hash| owner.let_go(*hash));
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
