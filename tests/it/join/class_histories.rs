@@ -54,6 +54,16 @@ struct Claim {
     future: Option<Spawn<Pin<Box<dyn Future<Output = bool>>>>>,
     granted: Option<u64>,
     is_joint: bool,
+    /// It waited behind another claim of its set.
+    was_behind: bool,
+}
+
+impl Claim {
+    /// Whether both are joint claims of one set.
+    fn is_over_the_same(&self, other: &Self) -> bool {
+        let place = |claim: &Self, limiter| (claim.costs[limiter] > 0).then_some(claim.classes[limiter]);
+        self.is_joint && other.is_joint && (0..LIMITERS).all(|limiter| place(self, limiter) == place(other, limiter))
+    }
 }
 
 struct World {
@@ -152,7 +162,10 @@ impl World {
         is_joint: bool,
         future: Pin<Box<dyn Future<Output = bool>>>,
     ) {
-        self.claims.push(Claim { costs, classes, future: Some(spawn(future)), granted: None, is_joint });
+        let mut claim =
+            Claim { costs, classes, future: Some(spawn(future)), granted: None, is_joint, was_behind: false };
+        claim.was_behind = self.claims.iter().any(|other| other.future.is_some() && other.is_over_the_same(&claim));
+        self.claims.push(claim);
         let last = self.claims.len() - 1;
         self.poll(last);
     }
@@ -184,11 +197,8 @@ impl World {
             let passed = beside.find(|other| claim.classes[limiter] >= KEYS || !other.is_joint);
             assert!(passed.is_none(), "claim {index} passed a plain claim in {limiter}");
         }
-        let is_over_the_same = |other: &Claim| {
-            let place = |claim: &Claim, limiter| (claim.costs[limiter] > 0).then_some(claim.classes[limiter]);
-            other.is_joint && (0..LIMITERS).all(|limiter| place(other, limiter) == place(claim, limiter))
-        };
-        assert!(!claim.is_joint || !before().any(is_over_the_same), "claim {index} passed an older joint claim");
+        let passed = before().find(|other| other.is_over_the_same(claim));
+        assert!(passed.is_none(), "claim {index} passed an older joint claim");
     }
 
     fn look(&mut self) {
@@ -274,13 +284,16 @@ impl World {
             };
             let whole: Vec<_> = grants
                 .iter()
-                .map(|(at, claim)| (*at, claim.costs[index], usize::from(claim.classes[index] == 1)))
-                .filter(|(_, cost, class)| *cost > 0 && *cost <= most[*class])
+                .map(|(at, claim)| (*at, claim.costs[index], usize::from(claim.classes[index] == 1), claim.was_behind))
+                .filter(|(_, cost, class, _)| *cost > 0 && *cost <= most[*class])
                 .collect();
             let window = |from: usize, class: Option<usize>, slack: u64, rate: (u64, u64)| {
-                let (mut sum, start) = (0, whole[from].0);
-                for (at, cost, _) in whole[from..].iter().filter(|grant| class.is_none_or(|class| grant.2 == class)) {
+                let (mut sum, mut slack, start) = (0, slack, whole[from].0);
+                for (at, cost, _, was_behind) in
+                    whole[from..].iter().filter(|grant| class.is_none_or(|class| grant.2 == class))
+                {
                     sum += cost;
+                    slack += if class.is_some() && *was_behind { *cost } else { 0 };
                     let bound = rate.1 + slack + (at - start) / rate.0;
                     assert!(sum <= bound, "limiter {index}: {sum} from {start} to {at}, bound {bound}");
                 }
@@ -288,7 +301,8 @@ impl World {
             for from in 0..whole.len() {
                 window(from, None, 0, (every, burst));
                 if let Some(ceiling) = self.ceiling.filter(|_| index > 0) {
-                    // One joint claim was charged before the window.
+                    // One joint claim was charged before the window, and each that became a front after a younger one had its
+                    // turn.
                     window(from, Some(1), most[1], (ceiling.every, ceiling.burst));
                 }
             }
