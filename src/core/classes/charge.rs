@@ -25,24 +25,23 @@ impl Tree {
             return self.set_front(pick.leaf, front, at);
         };
         // Most leaves are plain, and then this is a part of each grant: the node and its parent are looked up once.
-        let parent = &mut self.rare[node.parent as usize];
+        let parent_id = node.parent;
+        let parent = &mut self.rare[parent_id as usize];
         parent.virtual_time = { node.start.tag }.max(parent.virtual_time);
         let tag = parent.virtual_time + node.exact_span(pick.tokens);
         parent.largest = tag.max(parent.largest);
         (node.start.tag, node.front) = (tag, Some(front));
         if parent.largest > MAX_TAG {
-            let parent = node.parent;
-            self.set_tags_back(parent);
+            self.set_tags_back(parent_id);
             self.refresh(pick.leaf, at);
         } else {
             let span = node.exact_span(node.installment(front).get());
             let turn = Turn { start: tag, span, since: node.since, class: pick.leaf };
             node.by_tag_slot = parent.by_tag.set(node.by_tag_slot, turn);
         }
-        let parent = self.parent(pick.leaf);
-        if parent != ROOT {
-            self.charge(parent, pick, at);
-            self.refresh(parent, at);
+        if parent_id != ROOT {
+            self.charge(parent_id, pick, at);
+            self.refresh(parent_id, at);
         }
     }
 

@@ -123,13 +123,9 @@ impl Classes {
     }
 
     /// Sets which front of a joint set is the front claim of a class that the scheduler knows.
-    #[inline]
     pub(crate) fn offer_joint(&mut self, id: ClassId, number: Option<u64>) {
-        let entry = self.entry_mut(id);
-        if entry.offers_joint || number.is_some() {
-            entry.offers_joint = number.is_some();
-            self.rare_mut(id).offered = number;
-        }
+        self.entry_mut(id).offers_joint = number.is_some();
+        self.rare_mut(id).offered = number;
     }
 
     /// The front of a joint set that is the front claim of a class that the scheduler knows, and its cost.
@@ -163,13 +159,6 @@ impl Classes {
     pub(crate) fn waiting_in_leaf(&self, leaf: ClassId) -> impl Iterator<Item = Waiting> {
         let queue = &self.entry(self.owner(leaf)).queue;
         queue.iter().map(|waiter| (waiter.cost, waiter.debt_after))
-    }
-
-    /// Reads what the front claim of a class reads first when it is polled: what the handles of the class share. With thousands
-    /// of classes this is in no cache, and the processor fetches it while it serves the claim.
-    #[inline]
-    pub(crate) fn read_ahead(&self, class: ClassId) {
-        std::hint::black_box(self.entry(class).scope.as_ref().map(Weak::strong_count));
     }
 
     /// The class has handles, which share `scope`.

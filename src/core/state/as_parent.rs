@@ -50,9 +50,11 @@ impl State {
     /// Grants the proxy that is in service in a limiter with classes.
     pub(super) fn pay_proxy(&mut self, rovers: &Rovers, next: InService) {
         let InService { ticket: Some(ticket), pick: Some(pick), owner, .. } = next else { return };
+        let Some(classes) = classes_in(&mut self.rare) else { return };
         // The outcome is not read: the child grants its claim itself.
-        let waiter = self.call_front_of_class(owner, Outcome::Granted(GrantWord::NOTHING), pick.tokens);
-        let (Some(waiter), Some(classes)) = (waiter, classes_in(&mut self.rare)) else { return };
+        let waiter = classes.entry_mut(owner).queue.call_front(Outcome::Granted(GrantWord::NOTHING));
+        let Some(waiter) = waiter else { return };
+        self.queue.count_out(pick.tokens);
         classes.count_served(owner, pick);
         classes.scheduler.saves_for = None;
         classes.scheduler.pay(pick, &mut self.supply, ticket.wrapping_sub(pick.tokens));

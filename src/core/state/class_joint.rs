@@ -36,8 +36,8 @@ use crate::core::rovers::Rovers;
 #[inline(always)]
 pub(super) fn in_service(classes: &Classes, pick: Pick, is_last: bool) -> (ClassId, Completes) {
     let owner = classes.owner(pick.leaf);
-    classes.read_ahead(owner);
     let entry = classes.entry(owner);
+    entry.read_ahead();
     let completes = if !is_last {
         Completes::Nothing
     } else if entry.offers_joint {

@@ -11,10 +11,10 @@ use super::class_joint::{in_service, next_front};
 use super::step::{Completes, InService};
 use super::{Role, State, classes_in};
 use crate::Quota;
-use crate::core::classes::{ClassId, Classes, NextStep, ROOT};
+use crate::core::classes::{ClassId, Classes, NextStep};
 use crate::core::joint::Fronts;
 use crate::core::outcome::Outcome;
-use crate::core::queue::{Queue, Waiter};
+use crate::core::queue::Queue;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use crate::error::ConfigError;
@@ -96,29 +96,21 @@ impl State {
         }
         let level = self.supply.level(ticket, classes.scheduler.paid(pick.leaf));
         let word = self.with_instant(GrantWord::charged(level));
-        let waiter = self.call_front_of_class(owner, Outcome::Granted(word), pick.tokens);
+        let Some(classes) = classes_in(&mut self.rare) else { return };
+        let waiter = classes.entry_mut(owner).queue.call_front(Outcome::Granted(word));
         let waiter = waiter.expect("the claim in service is at the front of its queue");
-        let (_, next) = self.next_of(owner);
-        if let Some(classes) = classes_in(&mut self.rare) {
-            classes.scheduler.pay_claim(pick, next, waiter.debt_after, &mut self.supply, base);
-        }
+        self.queue.count_out(pick.tokens);
+        let next = next_cost(classes, owner);
+        classes.scheduler.pay_claim(pick, next, waiter.debt_after, &mut self.supply, base);
         self.charge_debts_if_empty();
         self.forget_denial(rovers);
         wakes.push(waiter.waker);
     }
 
-    /// Removes the front claim of a class from its queue, with its last installment of `tokens`.
-    #[inline(always)]
-    pub(super) fn call_front_of_class(&mut self, class: ClassId, outcome: Outcome, tokens: u64) -> Option<Waiter> {
-        let waiter = classes_in(&mut self.rare)?.entry_mut(class).queue.call_front(outcome)?;
-        self.queue.count_out(tokens);
-        Some(waiter)
-    }
-
     /// Tells the scheduler which claim of a class is in front now. `debt` was noted behind the one before it.
     pub(super) fn put_next_in_front(&mut self, class: ClassId, debt: u64) {
-        let (leaf, next) = self.next_of(class);
         if let Some(classes) = classes_in(&mut self.rare) {
+            let (leaf, next) = (classes.entry(class).leaf, next_cost(classes, class));
             classes.scheduler.advance(leaf, next, debt, &self.supply);
         }
         self.charge_debts_if_empty();
@@ -132,15 +124,6 @@ impl State {
                 classes.scheduler.charge_debts(&mut self.supply);
             }
         }
-    }
-
-    /// The leaf of a class, and the cost of the claim that is in front there now, or 0. The caller tells the scheduler.
-    #[inline(always)]
-    fn next_of(&mut self, class: ClassId) -> (ClassId, u64) {
-        let Some(classes) = classes_in(&mut self.rare) else { return (ROOT, 0) };
-        let next = next_front(classes, class);
-        classes.offer_joint(class, next.and_then(|(_, joint)| joint));
-        (classes.entry(class).leaf, next.map_or(0, |(cost, _)| cost))
     }
 
     /// Checks that all floors can be kept below the ceilings if quota number `index` becomes `quota`.
@@ -165,4 +148,16 @@ impl State {
         let now = self.supply.synced();
         !self.is_changing() || self.classes_mut().is_none_or(|classes| classes.scheduler.finish_changes(now))
     }
+}
+
+/// The cost of the claim that is in front of a class now, or 0. The caller tells the scheduler.
+#[inline(always)]
+fn next_cost(classes: &mut Classes, class: ClassId) -> u64 {
+    let entry = classes.entry(class);
+    if !entry.has_joint && !entry.offers_joint {
+        return entry.queue.front().map_or(0, |front| front.cost);
+    }
+    let next = next_front(classes, class);
+    classes.offer_joint(class, next.and_then(|(_, joint)| joint));
+    next.map_or(0, |(cost, _)| cost)
 }
