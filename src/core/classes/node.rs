@@ -137,6 +137,12 @@ impl Node {
         }
     }
 
+    /// What the front claim of a leaf lacks; 0 if no claim waits.
+    #[inline]
+    pub(super) fn lacks(&self) -> u64 {
+        self.front.map_or(0, NonZeroU64::get)
+    }
+
     /// Whether a charge changes nothing but the tag, by an exact span.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {

@@ -166,7 +166,7 @@ impl Scheduler {
     }
 
     /// What is served next, unless something changes before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pick(&self) -> Option<Pick> {
         if self.are_debts_charged {
             return None;
@@ -198,8 +198,8 @@ impl Scheduler {
     /// Whether a claim is granted with this installment.
     #[inline]
     pub(crate) fn is_last_installment(&self, pick: Pick) -> bool {
-        let is_all = self.tree.front(pick.leaf) == pick.tokens;
-        is_all && (!self.tree.is_divided(pick.leaf) || self.leaf(pick.leaf).owed == 0)
+        let node = self.tree.node(pick.leaf);
+        node.lacks() == pick.tokens && (!node.is_divided || self.tree.rare(pick.leaf).leaf.owed == 0)
     }
 
     /// What the front claim of a leaf costs; 0 if there is none.

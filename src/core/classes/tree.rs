@@ -25,7 +25,6 @@ use super::tournament::{NOWHERE, Tournament};
 use crate::Quota;
 use crate::core::steps;
 use std::collections::BTreeSet;
-use std::num::NonZeroU64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
@@ -273,7 +272,7 @@ impl Tree {
     /// What the front claim of a leaf lacks; 0 if no claim waits.
     #[inline]
     pub(crate) fn front(&self, leaf: ClassId) -> u64 {
-        self.node(leaf).front.map_or(0, NonZeroU64::get)
+        self.node(leaf).lacks()
     }
 
     /// The new weight applies from the next charge on.
