@@ -152,19 +152,21 @@ impl Supply {
     /// The position up to which claims may go: the earliest of all heads and the ceiling.
     #[inline]
     pub(crate) fn limit(&self) -> u64 {
+        self.earliest(self.ceiling).unwrap_or(self.claimed)
+    }
+
+    /// The earliest of all heads and `ceiling`.
+    #[inline(always)]
+    fn earliest(&self, ceiling: Option<u64>) -> Option<u64> {
         let head = self.quotas.iter().map(|quota| quota.head).reduce(earlier);
-        match (head, self.ceiling) {
-            (Some(head), Some(ceiling)) => earlier(head, ceiling),
-            (head, ceiling) => head.or(ceiling).unwrap_or(self.claimed),
-        }
+        head.map(|head| ceiling.map_or(head, |ceiling| earlier(head, ceiling))).or(ceiling)
     }
 
     /// The tokens that are there behind `end`, as far as the cap lets them go, once `granted` of those set aside are granted.
     #[inline]
     pub(crate) fn level(&self, end: u64, granted: u64) -> u64 {
         let cap_end = self.ceiling.map(|it| it.wrapping_sub(granted).wrapping_sub(self.debts));
-        let ends = self.quotas.iter().map(|quota| quota.head).chain(cap_end);
-        ahead(ends.reduce(earlier).unwrap_or(end), end).max(0) as u64
+        ahead(self.earliest(cap_end).unwrap_or(end), end).max(0) as u64
     }
 
     /// Mints everything up to `now`. `front` is the ticket of the front waiter, if a waiter waits.
