@@ -197,7 +197,7 @@ impl Queue {
         waiters.fuse()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, place: Pin<&mut Place>, waiter: Waiter) {
         self.largest = if self.is_empty() { waiter.cost } else { self.largest.max(waiter.cost) };
         self.len += 1;

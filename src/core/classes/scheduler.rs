@@ -88,13 +88,10 @@ impl Scheduler {
         self.tree.front(leaf) == 0
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn leaf(&self, id: ClassId) -> Leaf {
-        if self.tree.is_divided(id) {
-            self.tree.rare(id).leaf
-        } else {
-            Leaf { cost: self.tree.front(id), paid: 0, owed: 0 }
-        }
+        let node = self.tree.node(id);
+        if node.is_divided { self.tree.rare(id).leaf } else { Leaf { cost: node.lacks(), paid: 0, owed: 0 } }
     }
 
     #[inline]
@@ -130,14 +127,8 @@ impl Scheduler {
     }
 
     /// A claim of `cost` tokens joins the end of the queue of `leaf`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrive(&mut self, leaf: ClassId, cost: u64, now: u64) {
-        if !self.tree.is_divided(leaf) {
-            if self.tree.front(leaf) == 0 {
-                self.tree.set_front(leaf, cost, now);
-            }
-            return;
-        }
         let known = self.leaf(leaf);
         if known.cost == 0 {
             self.set_leaf(leaf, Leaf { cost, ..known }, now);

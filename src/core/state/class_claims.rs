@@ -92,7 +92,8 @@ impl State {
         if entry.is_removed || is_late || !self.role.has_only(Role::CLASSES) || self.queue.has_joint() {
             return false;
         }
-        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue_of(class, true).is_ok();
+        let has_space = entry.queue.len() < entry.max_waiting && !self.queue.is_full();
+        let can_wait = has_space && !self.queue.is_empty() && cost > 0;
         if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
         }
@@ -135,7 +136,7 @@ impl State {
     }
 
     /// Puts a claim that arrives at `now` at the end of the queue of its class.
-    #[inline]
+    #[inline(always)]
     fn push_in_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId, waiter: Waiter, now: u64) {
         let cost = waiter.cost;
         rovers.claim(cost);
