@@ -348,6 +348,7 @@ impl State {
     }
 
     /// The largest claim that the in-flight cap, `max_cost` and a sliding quota allow.
+    #[inline(always)]
     fn most_by_settings(&self) -> u64 {
         let most = self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens);
         if !self.role.has(Role::MAX_COST) {
@@ -370,8 +371,10 @@ impl State {
     }
 
     /// The largest claim that can be made.
+    #[inline(always)]
     pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
         let most = MAX_COST.min(self.most_by_settings()).min(self.space_left(rovers));
-        self.supply.source().map_or(most, |(_, source)| most.min(source.most_claimed()))
+        let source = if self.role.has(Role::SOURCE) { self.supply.source() } else { None };
+        source.map_or(most, |(_, source)| most.min(source.most_claimed()))
     }
 }

@@ -71,6 +71,7 @@ impl State {
     }
 
     /// How many more tokens may be claimed before the rovers are too far apart to be compared.
+    #[inline(always)]
     pub(super) fn space_left(&self, rovers: &Rovers) -> u64 {
         (MAX_SPAN - ahead(rovers.tail(), self.supply.limit())).max(0) as u64
     }
