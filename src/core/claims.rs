@@ -97,7 +97,7 @@ impl Core {
 
     /// Grants `cost` tokens if they are available and no claim waits, which is the common case. Cheaper than
     /// [`with`](Self::with), because it does only the steps that this case needs.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fast_admit(&self, class: ClassId, cost: u64, sample: Sample) -> Option<GrantWord> {
         if self.is_claimed_beyond(sample) {
             return None;
