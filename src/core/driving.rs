@@ -34,7 +34,11 @@ impl Core {
     pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
         match host {
             Some(host) => !state.serves(host),
-            None => !self.is_driven(state, host) || state.source_task_is_gone() || self.parent_is_stopped(),
+            None => {
+                !self.is_driven(state, host)
+                    || state.source_task_is_gone()
+                    || self.has_parent && self.parent_is_stopped()
+            }
         }
     }
 
