@@ -32,15 +32,6 @@ pub(crate) struct FirstPoll<'a> {
     pub(crate) sample: Sample,
 }
 
-/// The result of another poll of a claim that waits.
-pub(crate) struct Polled {
-    pub(crate) outcome: Poll<Outcome>,
-    /// The claim still waits, and the current runtime has no driver for it.
-    pub(crate) unserved: bool,
-    /// The current runtime.
-    pub(crate) host: Option<Handle>,
-}
-
 impl Core {
     /// Grants `cost` tokens, or refuses and reports the refusal to the observers.
     #[inline(always)]
@@ -238,7 +229,7 @@ impl Core {
         }
     }
 
-    /// A later poll of a claim that waits.
+    /// A later poll of a claim that waits: takes the outcome of `place` if there is one; otherwise stores `waker` there.
     pub(crate) fn poll_claim(
         &self,
         mut place: Pin<&mut Place>,
@@ -246,29 +237,23 @@ impl Core {
         cost: u64,
         waker: &Waker,
     ) -> Poll<Result<GrantWord, ConsumeError>> {
-        match self.check(place.as_mut(), class, waker) {
-            Polled { outcome: Poll::Ready(outcome), .. } => Poll::Ready(outcome.into_result()),
-            Polled { unserved, host, .. } => self.wait_here(place, class, cost, unserved, &host),
-        }
-    }
-
-    /// Takes the outcome of `place` if there is one; otherwise stores `waker` there.
-    #[inline]
-    pub(crate) fn check(&self, mut place: Pin<&mut Place>, class: ClassId, waker: &Waker) -> Polled {
         // A waiter is nearly always woken because it has an outcome, and then needs nothing else.
         let outcome = self.state.lock().queue_of(class).take_outcome(place.as_mut());
         if let Some(outcome) = outcome {
-            return Polled { outcome: Poll::Ready(outcome), unserved: false, host: None };
+            return Poll::Ready(outcome.into_result());
         }
         // Cloned before the lock is taken; whichever of the two wakers is not kept is dropped after it is released.
         let waker = waker.clone();
         let host = self.host();
         let mut state = self.state.lock();
-        let (outcome, spare) = state.queue_of(class).poll(place, waker);
+        let (outcome, spare) = state.queue_of(class).poll(place.as_mut(), waker);
         let unserved = self.is_unserved(&state, &host);
         drop(state);
         drop_quietly(spare);
-        Polled { outcome: outcome.map_or(Poll::Pending, Poll::Ready), unserved, host }
+        match outcome {
+            Some(outcome) => Poll::Ready(outcome.into_result()),
+            None => self.wait_here(place, class, cost, unserved, &host),
+        }
     }
 
     /// Whether no driver serves this queue for a caller on the current runtime, and none can be hired.
