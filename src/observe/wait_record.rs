@@ -1,6 +1,6 @@
 //! A claim's record of its wait, for the observers of the limiter.
 
-use super::{ClassLabel, Ending, OBSERVED, Observed, ObservedWait, Observers, QueueInfo, refused_by};
+use super::{ClassLabel, Ending, OBSERVED, Observed, ObservedWait, Observer, Observers, QueueInfo, refused_by};
 use crate::core::quietly;
 use crate::error::ConsumeError;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ impl WaitRecord {
         queue_info: QueueInfo,
     ) {
         let Some(slot) = self.0.first_mut() else { return };
-        let records = observers.each().map(|observer| quietly(|| observer?.wait(class, cost, queue_info)).flatten());
+        let record = |observer: &dyn Observer| quietly(|| observer.wait(class, cost, queue_info)).flatten();
+        let records = observers.each().map(|observer| observer.and_then(record));
         if records.iter().any(Option::is_some) {
             *slot = Some(Wait { since: queue_info.since, records });
         }
