@@ -11,7 +11,7 @@ use crate::keyed::builder::DEFAULT_MAX_KEYS;
 use crate::keyed::quotas::NamedQuota;
 use crate::observe::Observers;
 use crate::set_twice::SetTwice;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Mutex};
 use std::fmt;
 use std::hash::{Hash, RandomState};
 use std::sync::Arc;
@@ -109,12 +109,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
             shards: RouteShards::new(self.max_keys.unwrap_or(DEFAULT_MAX_KEYS)),
             time: Time::tokio(),
             host,
-            is_tidied: AtomicBool::new(false),
+            tidier: Mutex::new(None),
             tidied_at: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             spared: AtomicU64::new(0),
-            granted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             observers: Observers::default(),
         };

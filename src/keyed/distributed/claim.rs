@@ -86,7 +86,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
         let (map, cost) = (&self.key.map, self.cost);
         let core = match self.way().await {
             Ok(Way::Granted(remaining)) => {
-                map.granted.fetch_add(cost, Relaxed);
+                map.shards.granted.fetch_add(cost, Relaxed);
                 return Ok(Tokens::OfStore { cost, remaining });
             }
             Ok(Way::Queue(limiter)) => limiter.into_core(),

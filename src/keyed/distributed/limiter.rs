@@ -280,10 +280,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
     /// Returns a snapshot for metrics. Visits the keys that have a limiter on this node, one by one.
     pub fn snapshot(&self) -> DistributedKeyedSnapshot {
         let map = &self.map;
-        let (granted, refunded) = map.shards.forgotten();
         let mut snapshot = DistributedKeyedSnapshot {
-            granted: granted.wrapping_add(map.granted.load(Relaxed)),
-            refunded,
+            granted: map.shards.granted.load(Relaxed),
+            refunded: map.shards.refunded.load(Relaxed),
             refused: map.refused.load(Relaxed),
             closed: map.is_closed(),
             cached: map.shards.cached() as u64,

@@ -7,7 +7,7 @@ use crate::error::ConfigError;
 use crate::keyed::quotas::{NamedQuota, Quotas};
 use crate::name::Name;
 use crate::observe::Observers;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::RandomState;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::yield_now;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep;
 
 /// The interval between searches for limiters to forget, while there are any.
@@ -42,8 +42,8 @@ pub(super) struct DistributedMap<K> {
     pub(super) time: Time,
     /// The runtime on which the limiter's tasks run.
     pub(super) host: Handle,
-    /// True while a task searches for limiters to forget.
-    pub(super) is_tidied: AtomicBool,
+    /// The task that searches for limiters to forget, while there are any.
+    pub(super) tidier: Mutex<Option<JoinHandle<()>>>,
     /// The instant of the last extra search, in nanoseconds; see [`MIN_TIDY_INTERVAL`].
     pub(super) tidied_at: AtomicU64,
     pub(super) closed: AtomicBool,
@@ -51,8 +51,6 @@ pub(super) struct DistributedMap<K> {
     pub(super) closing: Notify,
     /// How many callers were refused by a cached reply.
     pub(super) spared: AtomicU64,
-    /// Tokens granted by single requests. The limiters of keys count their own.
-    pub(super) granted: AtomicU64,
     /// How many calls were refused.
     pub(super) refused: AtomicU64,
     /// The observers of waits and refusals, for all keys together.
@@ -101,8 +99,7 @@ impl<K> DistributedMap<K> {
     }
 
     /// Forgets the limiters that are at rest, until there are none.
-    async fn tidy(mut guard: TidyGuard<K>) {
-        let map = guard.0.clone();
+    async fn tidy(map: Weak<Self>) {
         loop {
             sleep(TIDY_INTERVAL).await;
             let mut number = 0;
@@ -112,26 +109,11 @@ impl<K> DistributedMap<K> {
                 yield_now().await;
             }
             let Some(map) = map.upgrade() else { return };
+            let mut tidier = map.tidier.lock();
             if map.shards.limiters() == 0 {
-                drop(guard);
-                // A caller may have created a limiter at this moment and still have seen this task running.
-                if map.shards.limiters() == 0 || map.is_tidied.swap(true, Ordering::SeqCst) {
-                    return;
-                }
-                guard = TidyGuard(Arc::downgrade(&map));
+                *tidier = None;
+                return;
             }
-        }
-    }
-}
-
-/// Held by the task that forgets limiters. When it is dropped, for example with its runtime, the next caller that
-/// creates a limiter spawns a new task.
-struct TidyGuard<K>(Weak<DistributedMap<K>>);
-
-impl<K> Drop for TidyGuard<K> {
-    fn drop(&mut self) {
-        if let Some(map) = self.0.upgrade() {
-            map.is_tidied.store(false, Ordering::SeqCst);
         }
     }
 }
@@ -139,10 +121,11 @@ impl<K> Drop for TidyGuard<K> {
 impl<K: Send + Sync + 'static> DistributedMap<K> {
     /// Forgets limiters that are at rest from now on, now that there is one.
     pub(super) fn tidy_from_now_on(self: &Arc<Self>) {
-        // If the host runtime is gone, the guard is dropped at once, and the current runtime is used.
+        let mut tidier = self.tidier.lock();
+        // A task ends with its runtime. If the host runtime is gone, the current one is used.
         for host in [Some(self.host.clone()), Handle::try_current().ok()].into_iter().flatten() {
-            if !self.is_tidied.swap(true, Ordering::SeqCst) {
-                host.spawn(Self::tidy(TidyGuard(Arc::downgrade(self))));
+            if tidier.as_ref().is_none_or(JoinHandle::is_finished) {
+                *tidier = Some(host.spawn(Self::tidy(Arc::downgrade(self))));
             }
         }
     }

@@ -26,9 +26,9 @@ pub(super) struct RouteShards<K> {
     /// The largest number of limiters, and also of cached replies.
     pub(super) most: u64,
     limiters: AtomicU64,
-    /// Tokens granted by limiters that were forgotten. `refunded`: how many of these tokens came back.
-    granted: AtomicU64,
-    refunded: AtomicU64,
+    /// Tokens granted by single requests, and by limiters that were forgotten. `refunded`: how many of these tokens came back.
+    pub(super) granted: AtomicU64,
+    pub(super) refunded: AtomicU64,
 }
 
 struct RouteShard<K> {
@@ -98,11 +98,6 @@ impl<K> RouteShards<K> {
             let limiters: Vec<_> = shard.lock().keys.iter().filter_map(limiter).collect();
             limiters.iter().for_each(&mut act);
         }
-    }
-
-    /// Returns the tokens granted by limiters that were forgotten, and how many of these tokens came back.
-    pub(super) fn forgotten(&self) -> (u64, u64) {
-        (self.granted.load(Ordering::Relaxed), self.refunded.load(Ordering::Relaxed))
     }
 
     /// Forgets the limiters of shard `number` that are at rest. Returns false if there is no such shard.
