@@ -8,6 +8,7 @@ use super::map::{Map, Taken};
 use super::map_ref::{HeldKey, MapRef};
 use super::top::Rank;
 use super::{Hashed, ToKey};
+use crate::Wait;
 use crate::claim::Claim;
 use crate::core::Core;
 use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
@@ -16,7 +17,7 @@ use crate::error::ConsumeError;
 use pin_project_lite::pin_project;
 use std::fmt;
 use std::future::Future;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -92,12 +93,6 @@ pin_project! {
     }
 }
 
-impl Stage {
-    fn queued(core: Arc<Core>, cost: u64, allowed: Allowed) -> Self {
-        Self::Queued { claim: Claim::with_limit(core, cost, allowed), has_entered: false }
-    }
-}
-
 impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
     pub(super) fn new(map: M, key: F, cost: u64) -> Self {
         Self { held: Some((map, key)), hash: 0, cost, allowed: Allowed::ANY, stage: Stage::Idle, form: PhantomData }
@@ -134,13 +129,10 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
     pub fn try_now(mut self) -> Result<GrantOfKey<M, F::Kept>, Self> {
-        match Self::take_at_once(&mut self.held, &mut self.hash, self.cost) {
-            Ok(grant) => Ok(grant),
-            Err(live) => {
-                self.let_go(live);
-                Err(self)
-            }
-        }
+        Self::take_at_once(&mut self.held, &mut self.hash, self.cost).map_err(|live| {
+            self.let_go(live);
+            self
+        })
     }
 
     /// Drops a live entry that the fast path has found.
@@ -163,8 +155,14 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
         let key = map.hashed(key.borrow());
         *hash = key.hash;
         let left = map.claim_at_once(key, cost)?;
+        Ok(Self::grant(held, *hash, cost, Taken { left, live: None }))
+    }
+
+    /// The grant, with which the future completes.
+    #[inline(always)]
+    fn grant(held: &mut Option<(M, F)>, hash: u64, cost: u64, taken: Taken) -> GrantOfKey<M, F::Kept> {
         let (map, key) = held.take().expect("the key is present: it was just used");
-        Ok(GrantOfKey::new(map, key.kept(), *hash, cost, Taken { left, live: None }))
+        GrantOfKey::new(map, key.kept(), hash, cost, taken)
     }
 
     /// The rest of a poll. If `is_tried`, the fast path was tried and took no tokens, but may have found the key's `live` entry.
@@ -186,7 +184,11 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
                     Err(found) => live = found,
                 }
             }
-            self.as_mut().poll_wait(cx, live.take())
+            let taken = ready!(self.as_mut().poll_wait(cx, live.take()));
+            let this = self.as_mut().project();
+            let grant = taken.map(|taken| Self::grant(this.held, *this.hash, *this.cost, taken));
+            *this.held = None;
+            Poll::Ready(grant)
         });
         // Still there if no budget was left. The next poll looks again.
         self.let_go(live);
@@ -194,21 +196,21 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
     }
 
     /// All of a poll but the fast path, which took no tokens, but may have found the key's `live` entry.
-    fn poll_wait(mut self: Pin<&mut Self>, cx: &mut Context<'_>, live: Option<Arc<Core>>) -> Poll<Answer<M, F, Q>> {
-        let mut this = self.as_mut().project();
+    fn poll_wait(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        live: Option<Arc<Core>>,
+    ) -> Poll<Result<Taken, ConsumeError>> {
+        let mut this = self.project();
         let (map, key) = this.held.as_ref().expect("a keyed claim was polled after it had completed");
         let (map, cost) = (map.map(), *this.cost);
         let key = Hashed { form: key.borrow(), hash: *this.hash };
         if let Stage::Idle = *this.stage {
-            match map.arrive(key, cost, this.allowed.nanos(), live) {
-                Ok(Err(live)) => this.stage.set(Stage::queued(live, cost, *this.allowed)),
-                Ok(Ok(taken)) => {
-                    let (map, key) = this.held.take().expect("the key is present: it was just used");
-                    return Poll::Ready(Ok(GrantOfKey::new(map, key.kept(), *this.hash, cost, taken)));
-                }
-                Err(error) => {
-                    *this.held = None;
-                    return Poll::Ready(Err(error));
+            match map.arrive(key, cost, this.allowed.nanos(), live)? {
+                Ok(taken) => return Poll::Ready(Ok(taken)),
+                Err(live) => {
+                    let claim = Claim::with_limit(live, cost, *this.allowed);
+                    this.stage.set(Stage::Queued { claim, has_entered: false });
                 }
             }
         }
@@ -221,7 +223,8 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
             map.rank(Rank::Waited, key, 1);
         }
         let answer = ready!(answer);
-        if is_refusal(first, answer.as_ref().err()) {
+        // A claim that had entered the queue and was removed from it was not refused.
+        if first && answer.as_ref().is_err_and(|error| !matches!(error, ConsumeError::TimedOut { .. })) {
             map.count_refusal(key);
         }
         let taken = answer.map(|permit| map.taken(key, permit));
@@ -229,8 +232,7 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
         if taken.is_err() {
             map.may_be_idle(*this.hash);
         }
-        let (map, key) = this.held.take().expect("the key is present: it was just used");
-        Poll::Ready(taken.map(|taken| GrantOfKey::new(map, key.kept(), *this.hash, cost, taken)))
+        Poll::Ready(taken)
     }
 }
 
@@ -254,15 +256,21 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> Future for KeyedClaim<
     }
 }
 
-/// Whether a result of a queued claim counts as a refusal. A claim that had entered the queue and was removed from it
-/// was not refused.
-fn is_refusal(first: bool, error: Option<&ConsumeError>) -> bool {
-    first && error.is_some_and(|error| !matches!(error, ConsumeError::TimedOut { .. }))
-}
-
 impl<M: MapRef, F, Q: ?Sized> fmt::Debug for KeyedClaim<M, F, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waits = !matches!(self.stage, Stage::Idle);
         f.debug_struct("KeyedClaim").field("cost", &self.cost).field("waits", &waits).finish_non_exhaustive()
+    }
+}
+
+impl<K, S, Q> Wait<KeyedConsume<'_, '_, K, S, Q>>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+    Q: ToKey<K> + ?Sized,
+{
+    /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
+    pub fn within(self, allowed: Duration) -> Self {
+        self.map(|claim| claim.within(allowed))
     }
 }

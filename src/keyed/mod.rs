@@ -27,7 +27,7 @@
 //! | `limiter.rs`, `limiter/` | the public methods, and what they do to the levels or the live entry of a key |
 //! | `builder.rs`, `builder/`, `snapshot.rs`, `entries.rs` | builds a limiter; shows its state |
 //! | `as_keyed_limiter.rs` | the trait by which adapters take keyed limiters |
-//! | `claim.rs`, `wait.rs`, `grant.rs`, `map_ref.rs`, `to_key.rs` | the futures and the grants that callers hold, and their keys |
+//! | `claim.rs`, `grant.rs`, `map_ref.rs`, `to_key.rs` | the futures and the grants that callers hold, and their keys |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
 //! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
 //! | `slots.rs`, `groups.rs` | the table of a shard |
@@ -68,7 +68,6 @@ mod snapshot;
 mod state;
 mod to_key;
 mod top;
-mod wait;
 
 pub use as_keyed_limiter::AsKeyedLimiter;
 pub use builder::KeyedBuilder;
