@@ -2,7 +2,6 @@
 
 mod blocking;
 mod changes;
-mod pausing;
 mod view;
 
 use super::grant::GrantOfKey;

@@ -27,6 +27,12 @@
 //! by the old quotas to the instant of the change, and by the new ones from there. A pending change keeps `calls_left`
 //! at 0, so that the fast path cannot miss it.
 //!
+//! # Pauses
+//!
+//! The pause of a key is a part of its [levels](Levels), or of its core. A key that is paused is not full, so it is not
+//! forgotten, and its levels are not packed. The pause of all keys is kept once, in the map, and closes the fast path.
+//! It is independent of the pauses of single keys: the end of one leaves the others.
+//!
 //! # Forgetting
 //!
 //! A [sweep](Shard::sweep) forgets the keys that are full and retires the live entries that are no longer needed. A
@@ -47,7 +53,6 @@ mod ahead;
 mod changes;
 mod keeping;
 mod locked;
-mod pausing;
 mod sweeping;
 mod taking;
 mod view;
@@ -280,6 +285,19 @@ impl<K> Shard<K> {
 
     pub(super) fn close(&mut self) {
         self.fast_path = FastPath::Closed;
+    }
+
+    /// The pause of all keys has changed. The next call looks at it, and opens the fast path again if it is over.
+    pub(super) fn close_fast_path(&mut self) {
+        if self.fast_path == FastPath::Open {
+            self.fast_path = FastPath::Paused;
+        }
+    }
+
+    /// The instant until which all keys are paused; 0 if they are not.
+    pub(super) fn gate(&self, context: &ShardContext<'_, K>) -> u64 {
+        let gate = if self.fast_path != FastPath::Open { context.template.gate() } else { 0 };
+        if self.synced < gate { gate } else { 0 }
     }
 }
 
