@@ -6,8 +6,9 @@
 use crate::clock::Time;
 use crate::core::calendar::CalendarTime;
 use crate::quota::Quota;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::Mutex;
 use arrayvec::ArrayVec;
+use crossbeam_utils::atomic::AtomicCell;
 use std::sync::Arc;
 
 /// How many instants at which periods began are remembered.
@@ -24,18 +25,17 @@ pub(super) struct Calendars {
 #[derive(Debug)]
 pub(super) struct Periods {
     time: Time,
-    shown: Shown,
+    shown: AtomicCell<Shown>,
     state: Mutex<State>,
 }
 
-/// What calls read without the lock: [`State`], until that has to be brought up to date. A writer makes `until` 0 before it
-/// changes the others, and no two values of `until` are the same.
-#[derive(Debug)]
+/// What calls read without the lock: [`State`], until that has to be brought up to date.
+#[derive(Clone, Copy, Debug)]
 struct Shown {
-    until: AtomicU64,
-    begun: AtomicU64,
+    begun: u64,
+    until: u64,
     /// How many periods have begun.
-    periods: AtomicU64,
+    periods: u64,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Calendars {
             return Some(Arc::clone(periods));
         }
         next.into_iter().for_each(|next| calendar.restore(next));
-        let shown = Shown { until: AtomicU64::new(0), begun: AtomicU64::new(0), periods: AtomicU64::new(0) };
+        let shown = AtomicCell::new(Shown { begun: 0, until: 0, periods: 0 });
         let state = Mutex::new(State { calendar, next: u64::MAX, begun: ArrayVec::new() });
         let periods = Arc::new(Periods { time: self.time.clone(), shown, state });
         periods.count(self.time.now());
@@ -74,12 +74,9 @@ impl Calendars {
 impl Periods {
     /// How many periods have begun by `at`, from some number on.
     pub(super) fn count(&self, at: u64) -> u64 {
-        let Shown { until, begun, periods } = &self.shown;
-        let shown_until = until.load(Ordering::Acquire);
-        let count = periods.load(Ordering::Acquire);
-        let is_shown = (begun.load(Ordering::Acquire)..shown_until).contains(&at);
-        if is_shown && until.load(Ordering::Acquire) == shown_until {
-            return count;
+        let Shown { begun, until, periods } = self.shown.load();
+        if (begun..until).contains(&at) {
+            return periods;
         }
         self.at(at, |state| state.count_at(at))
     }
@@ -139,10 +136,8 @@ impl Periods {
 
     fn show(&self, state: &mut State) {
         state.note_begun();
-        self.shown.until.store(0, Ordering::Release);
-        self.shown.begun.store(state.calendar.begun_at(), Ordering::Release);
-        self.shown.periods.store(state.calendar.periods(), Ordering::Release);
-        self.shown.until.store(state.calendar.fresh_until(state.next), Ordering::Release);
+        let (begun, until) = (state.calendar.begun_at(), state.calendar.fresh_until(state.next));
+        self.shown.store(Shown { begun, until, periods: state.calendar.periods() });
     }
 }
 
