@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// The bound on the number of keys. Shared by all shards, and changed under the lock of any of them.
 #[derive(Debug)]
 pub(super) struct KeyLimit {
-    /// The bound; `None` if there is none.
-    pub(super) most: Option<u64>,
+    /// The bound; `u64::MAX` if there is none.
+    pub(super) most: u64,
     /// The number of keys. Not counted without a bound.
     keys: AtomicU64,
     /// For each shard, the instant before which no key in it is full.
@@ -21,15 +21,15 @@ pub(super) struct KeyLimit {
 }
 
 impl KeyLimit {
-    pub(super) fn new(most: Option<u64>, shards: usize) -> Self {
+    pub(super) fn new(most: u64, shards: usize) -> Self {
         Self { most, keys: AtomicU64::new(0), idle: (0..shards).map(|_| AtomicU64::new(u64::MAX)).collect() }
     }
 
     /// Counts one more key and makes it, if the bound allows it or the key is `forced`. Called under the shard's lock.
     #[inline]
     pub(super) fn take_place<K>(&self, form: &(impl ToKey<K> + ?Sized), forced: bool) -> Option<K> {
-        if let Some(most) = self.most.map(|most| if forced { u64::MAX } else { most }) {
-            let take = |keys| (keys < most).then(|| keys + 1);
+        if self.most < u64::MAX {
+            let take = |keys| (forced || keys < self.most).then(|| keys + 1);
             self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
         }
         // Only now: a caller that cycles through keys while the map is full must not cause clones. It may panic.
@@ -41,11 +41,11 @@ impl KeyLimit {
     }
 
     pub(super) fn has_place(&self) -> bool {
-        self.most.is_none_or(|most| self.keys.load(Ordering::Relaxed) < most)
+        self.keys.load(Ordering::Relaxed) < self.most
     }
 
     pub(super) fn give_back(&self, places: usize) {
-        if self.most.is_some() {
+        if self.most < u64::MAX {
             self.keys.fetch_sub(places as u64, Ordering::Relaxed);
         }
     }

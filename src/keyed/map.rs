@@ -216,8 +216,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 // Use the shard's time: after a clock has stepped back, keys would still owe tokens at `now`.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
                 Err(Stop::NoSpace) => {
-                    let most = self.key_limit.most.unwrap_or(u64::MAX);
-                    return Err(ConfigError::TooManyKeys { most });
+                    return Err(ConfigError::TooManyKeys { most: self.key_limit.most });
                 }
                 Err(Stop::Refused(error)) => return Err(*error),
             }

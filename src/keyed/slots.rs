@@ -171,6 +171,7 @@ impl<K> Slots<K> {
     }
 
     /// The words of a slot, which for an `Own` is added to the list.
+    #[inline]
     fn packed(&mut self, slot: Slot) -> Packed {
         match slot {
             Slot::Packed(packed) => packed,
@@ -188,21 +189,18 @@ impl<K> Slots<K> {
     }
 
     /// Inserts a key. The caller guarantees that there is space and that the key is not in the table.
-    pub(super) fn insert(&mut self, hash: u64, key: K, slot: Slot) {
-        let packed = self.packed(slot);
-        self.insert_packed(hash, key, packed);
-    }
-
     #[inline]
-    pub(super) fn insert_packed(&mut self, hash: u64, key: K, Packed { first, second }: Packed) {
+    pub(super) fn insert(&mut self, hash: u64, key: K, slot: Slot) {
+        let Packed { first, second } = self.packed(slot);
         let index = self.groups.insert(hash, (key, first));
         self.groups.set_second(index, second);
     }
 
     /// Removes a key.
-    pub(super) fn take(&mut self, index: EntryIndex) -> Option<(K, Option<Own>)> {
+    pub(super) fn take(&mut self, index: EntryIndex) -> Option<K> {
         let (key, word) = self.groups.take(index)?;
-        Some((key, self.take_own(word)))
+        self.take_own(word);
+        Some(key)
     }
 
     /// The keys from group `from` on, for as many groups, with their states.
@@ -245,7 +243,7 @@ impl<K> Slots<K> {
             match change {
                 Change::Kept => {}
                 Change::Becomes(slot) => self.set(index, slot),
-                Change::Forgotten => gone.extend(self.take(index).map(|(key, _)| key)),
+                Change::Forgotten => gone.extend(self.take(index)),
             }
         }
     }

@@ -106,7 +106,7 @@ where
 
     fn into_map(self, quotas: Quotas, kind: Kind) -> Result<Arc<Map<K, S>>, ConfigError> {
         let Self { settings, by_key, hasher } = self;
-        let (max_keys, top) = (bound(settings.max_keys), settings.top);
+        let (max_keys, top) = (settings.max_keys.unwrap_or(DEFAULT_MAX_KEYS), settings.top);
         let shards = settings.shards.unwrap_or(shards_for(settings.max_keys));
         let time = settings.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "state")]
@@ -175,11 +175,6 @@ fn shards_for(max_keys: Option<u64>) -> usize {
         Some(u64::MAX) => SHARDS_WITHOUT_BOUND,
         Some(keys) => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
     }
-}
-
-/// The bound on keys for this setting of `max_keys`; `None` if there is no bound.
-fn bound(max_keys: Option<u64>) -> Option<u64> {
-    Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
 }
 
 /// By how many nanoseconds `time` began after `parent`, if both read one clock.

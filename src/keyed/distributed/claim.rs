@@ -134,12 +134,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
         match self.key.known(&terms, cost, now) {
             Some(Known::Limiter(limiter)) => return Ok(Way::Queue(limiter)),
             Some(Known::Reply(cached)) => {
-                if let Some(error) = self.too_late(cached.not_before(&terms, cost), now) {
-                    map.spared.fetch_add(1, Relaxed);
-                    return Err(error);
-                }
+                self.check_in_time(cached.not_before(&terms, cost), now)
+                    .inspect_err(|_| _ = map.spared.fetch_add(1, Relaxed))?;
                 // If only this is too late, other nodes may have given back tokens since the reply.
-                if self.too_late(cached.earliest(&terms, cost), now).is_none() {
+                if self.check_in_time(cached.earliest(&terms, cost), now).is_ok() {
                     return self.queue();
                 }
             }
@@ -161,12 +159,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
             return Ok(way);
         }
         let now = map.time.now();
-        match self.key.terms().map(|terms| (self.key.known(&terms, cost, now), terms)) {
-            Ok((Some(Known::Limiter(limiter)), _)) => return Ok(Way::Queue(limiter)),
-            Ok((Some(Known::Reply(cached)), terms)) => {
-                self.too_late(cached.minted(&terms, cost), now).map_or(Ok(()), Err)?;
+        if let Ok(terms) = self.key.terms() {
+            if let Some(Known::Reply(cached)) = self.key.known(&terms, cost, now) {
+                self.check_in_time(cached.minted(&terms, cost), now)?;
             }
-            Ok((None, _)) | Err(_) => {}
         }
         self.queue()
     }
@@ -176,7 +172,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
     /// wait during an outage. Returns `None` if the tokens are not there.
     async fn ask(&self, store: &dyn Store, terms: QuotaTerms) -> Result<Option<Way>, ConsumeError> {
         let (map, began) = (&self.key.map, Instant::now());
-        let allowed = self.allowed.nanos().map_or(Duration::MAX, Duration::from_nanos);
         for failures in 1.. {
             let error = match self.ask_once(store, terms).await {
                 Ok(remaining) => return Ok(remaining.map(Way::Granted)),
@@ -192,7 +187,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
                 Outage::Wait | Outage::Share(_) => return self.queue().map(Some),
             }
             let again = first(map.closing(), store.backoff(failures));
-            if timeout(allowed.saturating_sub(began.elapsed()), again).await.is_err() {
+            if timeout(self.allowed().saturating_sub(began.elapsed()), again).await.is_err() {
                 let (waited, by, quota_name) = (began.elapsed(), Bound::Quota(0), map.quota_name().text());
                 return Err(ConsumeError::TimedOut { waited, by, quota_name });
             }
@@ -230,12 +225,18 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
         }
     }
 
-    /// The refusal of a claim made at `now` whose tokens are available at `at`, if that is too late for its allowed
-    /// wait.
-    fn too_late(&self, at: u64, now: u64) -> Option<ConsumeError> {
-        let allowed = Duration::from_nanos(self.allowed.nanos()?);
-        let (estimate, quota_name) = (Duration::from_nanos(at.saturating_sub(now)), self.key.map.quota_name().text());
-        (estimate > allowed).then_some(ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name })
+    /// Refuses a claim made at `now` whose tokens are available at `at`, if that is too late for its allowed wait.
+    fn check_in_time(&self, at: u64, now: u64) -> Result<(), ConsumeError> {
+        let (estimate, allowed) = (Duration::from_nanos(at.saturating_sub(now)), self.allowed());
+        if estimate <= allowed {
+            return Ok(());
+        }
+        let quota_name = self.key.map.quota_name().text();
+        Err(ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name })
+    }
+
+    fn allowed(&self) -> Duration {
+        self.allowed.nanos().map_or(Duration::MAX, Duration::from_nanos)
     }
 
     /// The queue of the key's limiter.

@@ -24,13 +24,13 @@ impl<K: Clone + Eq> Shard<K> {
         let live = context.template.live(&rates, &levels, self.quota_version(), request.key.hash);
         self.expect_windows(rates.sliding.is_some(), context);
         let own = Own { rates, state: OwnState::Live(Arc::clone(&live)), pinned: false };
-        match (key, index) {
-            (Some(key), _) => self.slots.insert(request.key.hash, key, Slot::Own(own)),
-            (None, Some(index)) => match self.slots.own_mut(index) {
+        if let Some(key) = key {
+            self.slots.insert(request.key.hash, key, Slot::Own(own));
+        } else if let Some(index) = index {
+            match self.slots.own_mut(index) {
                 Some(old) => old.state = own.state,
                 None => self.slots.set(index, Slot::Own(own)),
-            },
-            (None, None) => {}
+            }
         }
         Ok(live)
     }

@@ -87,7 +87,7 @@ impl<K> Shard<K> {
             // There was no call for so long that no packed level can be read.
             self.sweep(context);
         } else if !pinned && rates.is_full(&levels) {
-            context.deferred.keys.extend(self.slots.take(index).map(|(key, _)| key));
+            context.deferred.keys.extend(self.slots.take(index));
             context.key_limit.give_back(1);
         } else {
             context.key_limit.idle_no_later_than(context.number, rates.full_at(&levels));

@@ -107,7 +107,7 @@ impl<K: Clone + Eq> Shard<K> {
         let (packed, left, full_at) = self.rates.take_from_full(cost, now)?;
         let own = key_limit.take_place(key.form, false)?;
         key_limit.idle_no_later_than(number, full_at);
-        self.slots.insert_packed(key.hash, own, packed);
+        self.slots.insert(key.hash, own, Slot::Packed(packed));
         self.count_quick(cost, now);
         Some(left)
     }

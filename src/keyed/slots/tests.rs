@@ -18,7 +18,7 @@ fn the_list_of_owns_shrinks_with_the_table() {
     }
     for key in 0..990 {
         let index = slots.index_of(crate::keyed::Hashed { form: &key, hash: key }).unwrap();
-        assert_eq!(slots.take(index).unwrap().0, key);
+        assert_eq!(slots.take(index).unwrap(), key);
     }
     slots.shrink(64, |key| *key);
     assert!(slots.owns.as_ref().unwrap().capacity() < 64, "{}", slots.owns.as_ref().unwrap().capacity());
