@@ -118,7 +118,7 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Adds several quotas for each key, such as those of a configuration file.
     pub fn quotas(mut self, quotas: impl Into<Quotas>) -> Self {
-        self.settings.quotas = quotas.into().named().cloned().fold(self.settings.quotas, Quotas::and);
+        self.settings.quotas = quotas.into().0.into_iter().fold(self.settings.quotas, Quotas::and);
         self
     }
 

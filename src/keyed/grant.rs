@@ -127,7 +127,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         live: Option<&Core>,
     ) {
         // First, because user code gives the weight, and may panic.
-        let named = (actual > *in_parent).then(|| self.key_in_parent(key));
+        let named = (actual > *in_parent).then(|| (self.template.key_name(key.hash), self.weight(key.form)));
         *cost = match live {
             Some(live) => live.resettle_in(|live| Some(live.sample()), ROOT, *cost, actual, left.word(), 0),
             None if actual == *cost => actual,

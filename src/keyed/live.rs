@@ -72,9 +72,9 @@ impl LiveTemplate {
     /// A limiter that continues from `levels`.
     pub(super) fn state(&self, rates: &Rates, levels: &Levels) -> (State, Rovers) {
         // Another call, with a later reading of the time, may have found that a period has begun.
-        let begun = rates.iter().filter_map(|rate| Some(rate.periods.as_ref()?.begun(levels.at))).max();
+        let begun = rates.each.iter().filter_map(|rate| Some(rate.periods.as_ref()?.begun(levels.at))).max();
         let levels = &begun.filter(|begun| *begun > levels.at).map_or(*levels, |begun| rates.advance(levels, begun));
-        let schedules = rates.iter().enumerate().map(|(index, rate)| {
+        let schedules = rates.each.iter().enumerate().map(|(index, rate)| {
             let Level { units, at } = levels.level(index);
             let mut schedule = Schedule::from_level(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at);
             if let Some(periods) = &rate.periods {
@@ -120,11 +120,6 @@ impl LiveTemplate {
             core.one_of_many(Arc::clone(&self.driver), self.key_name(hash), self.parent.clone())
         })
     }
-}
-
-/// The hash of the key of this live entry.
-pub(super) fn hash_of_key(live: &Core) -> u64 {
-    live.key_hash().expect("every live entry stores the hash of its key")
 }
 
 /// The state of a live entry that is no longer needed.
@@ -198,7 +193,7 @@ fn levels_of(rates: &Rates, supply: &Supply, parts: impl Fn(usize) -> (i64, u64)
 
 /// The periods of calendar quotas that a live entry was the first to find begun have begun for all keys.
 fn catch_up(rates: &Rates, supply: &Supply) {
-    for (rate, schedule) in rates.iter().zip(supply.quotas()) {
+    for (rate, schedule) in rates.each.iter().zip(supply.quotas()) {
         if let (Some(periods), Some(calendar)) = (&rate.periods, schedule.calendar()) {
             periods.catch_up(calendar, schedule.next_period(), supply.synced());
         }
@@ -211,7 +206,7 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
         if state.quota_version < quota_version {
             state.quota_version = quota_version;
             state.replace_quotas(rovers, &rates.quotas.iter().collect::<Vec<_>>());
-            for (index, rate) in rates.iter().enumerate() {
+            for (index, rate) in rates.each.iter().enumerate() {
                 let Some(periods) = &rate.periods else { continue };
                 let at = state.supply.synced();
                 let (calendar, next) = periods.of_live_entry(at);

@@ -22,7 +22,7 @@ use super::rates::{Kind, Rates};
 use super::shard::{Assigned, DeferredDrops, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::SpaceSaving;
 use super::{Hashed, ToKey};
-use crate::core::classes::{KeyName, MAX_WEIGHT};
+use crate::core::classes::MAX_WEIGHT;
 use crate::core::state::ChildLimiter;
 use crate::core::{Core, quietly};
 use crate::error::ConfigError;
@@ -110,13 +110,8 @@ impl<K, S> Map<K, S> {
     }
 
     /// The weight of a key among the keys under a parent.
-    fn weight(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
+    pub(super) fn weight(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         self.weight_by.as_ref().map_or(1, |weight_by| weight_by(&key.to_key()).clamp(1, MAX_WEIGHT))
-    }
-
-    /// The class of a key in the parent.
-    pub(super) fn key_in_parent(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> (KeyName, u64) {
-        (self.template.key_name(key.hash), self.weight(key.form))
     }
 
     /// Records that the live entry of this key may not be needed any more.
@@ -127,7 +122,7 @@ impl<K, S> Map<K, S> {
     /// Drops an `Arc` of this key's live entry, and records that the entry may not be needed any more.
     pub(super) fn let_go(&self, hash: u64, live: Arc<Core>) {
         drop(live);
-        self.key_limit.idle_now(self.shard_of(hash));
+        self.may_be_idle(hash);
     }
 }
 
@@ -212,7 +207,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             match result {
                 Ok(result) => return Ok(Ok(result)),
                 Err(Stop::Live(live)) => return Ok(Err(live)),
-                Err(Stop::AskQuota) => request.offered = Some(self.ask_quota(key.form)?),
+                Err(Stop::AskQuota) => {
+                    let quota_by = self.quota_by.as_ref().expect("a shard asks for quotas only if `quota_by` is set");
+                    let quotas = quota_by(&key.form.to_key());
+                    quotas.check()?;
+                    request.offered = Some(self.rates(quotas));
+                }
                 // Use the shard's time: after a clock has stepped back, keys would still owe tokens at `now`.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
                 Err(Stop::NoSpace) => {
@@ -222,13 +222,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             }
             request.now = self.now();
         }
-    }
-
-    /// Asks `quota_by` for the quotas of a key, and checks them.
-    fn ask_quota(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Arc<Rates>, ConfigError> {
-        let quota_by = self.quota_by.as_ref().expect("a shard asks for quotas only if `quota_by` is set");
-        let quotas = quota_by(&key.to_key());
-        quotas.check().map(|()| self.rates(quotas))
     }
 
     /// Returns the rates of checked quotas: the same `Arc` for equal quotas, as far as these are in `known`.

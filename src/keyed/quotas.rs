@@ -50,7 +50,7 @@ impl Quotas {
 
     /// Returns the quotas, in the order of the index in [`Bound::Quota`](crate::Bound::Quota).
     pub fn iter(&self) -> impl Iterator<Item = Quota> + '_ {
-        self.named().map(|(_, quota)| *quota)
+        self.0.iter().map(|(_, quota)| *quota)
     }
 
     /// Returns the number of quotas.
@@ -78,16 +78,12 @@ impl Quotas {
         let count = self.len();
         let index = match which {
             Which::Index(index) => Some(index).filter(|index| *index < count),
-            Which::Name(name) => self.named().position(|(known, _)| known.as_deref() == Some(name)),
+            Which::Name(name) => self.0.iter().position(|(known, _)| known.as_deref() == Some(name)),
         };
         let index = index.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         let mut changed = self.clone();
         changed.0[index].1 = quota;
         changed.check().map(|()| changed)
-    }
-
-    pub(super) fn named(&self) -> impl Iterator<Item = &NamedQuota> + Clone {
-        self.0.iter()
     }
 
     /// Checks whether a keyed limiter can be built from these quotas, such as those that were read from a file.
@@ -111,10 +107,10 @@ impl Quotas {
         if count > MAX_QUOTAS {
             return Err(ConfigError::TooManyQuotas { count, most: MAX_QUOTAS });
         }
-        for (index, (name, quota)) in self.named().enumerate() {
+        for (index, (name, quota)) in self.0.iter().enumerate() {
             check_quota(index, quota).map_err(|error| error.of_quota(name.as_deref()))?;
             if let Some(name) = name {
-                if self.named().take(index).any(|(other, _)| other.as_ref() == Some(name)) {
+                if self.0.iter().take(index).any(|(other, _)| other.as_ref() == Some(name)) {
                     return Err(ConfigError::DuplicateName { name: name.to_string() });
                 }
             }
@@ -205,7 +201,7 @@ where
 impl fmt::Display for Quotas {
     /// Writes the quotas with their names: `10/s; day: 1000/d`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (name, quota)) in self.named().enumerate() {
+        for (index, (name, quota)) in self.0.iter().enumerate() {
             let between = if index == 0 { "" } else { "; " };
             match name {
                 Some(name) => write!(f, "{between}{name}: {quota}")?,

@@ -22,7 +22,7 @@ const MAX_SPAN: i64 = 1 << 62;
 #[derive(Debug)]
 pub(super) struct Rates {
     /// Of each quota, at least one.
-    rates: Box<[Rate]>,
+    pub(super) each: Box<[Rate]>,
     /// For how many nanoseconds packed levels can be read after an instant at which they were written or checked: the
     /// shorter window of one or two quotas; `None` if levels cannot be packed.
     pub(super) window: Option<u64>,
@@ -68,11 +68,6 @@ impl Levels {
         Level { units: self.units[index], at: self.at }
     }
 
-    /// These levels, paused until `gate` at least.
-    pub(super) fn paused_until(self, gate: u64) -> Self {
-        Self { gate: self.gate.max(gate), ..self }
-    }
-
     pub(super) fn is_paused(&self) -> bool {
         self.at < self.gate
     }
@@ -86,48 +81,30 @@ impl Levels {
 impl Rates {
     /// Creates the arithmetic of [checked](Quotas::check) quotas.
     pub(super) fn new(quotas: Quotas, calendars: Option<&Calendars>) -> Self {
-        let rates: Box<[Rate]> = quotas.iter().map(|quota| Rate::new(quota, calendars)).collect();
-        let window = rates.iter().try_fold(u64::MAX, |least, rate| Some(least.min(rate.window?)));
-        let names = quota_names(quotas.named().map(|(name, _)| name));
-        let window = window.filter(|_| rates.len() <= 2);
+        let each: Box<[Rate]> = quotas.iter().map(|quota| Rate::new(quota, calendars)).collect();
+        let window = each.iter().try_fold(u64::MAX, |least, rate| Some(least.min(rate.window?)));
+        let names = quota_names(quotas.0.iter().map(|(name, _)| name));
+        let window = window.filter(|_| each.len() <= 2);
         let sliding = quotas.iter().enumerate().filter(|(_, quota)| quota.is_sliding());
         let sliding = sliding.map(|(index, quota)| (quota.amount(), index)).min();
-        Self { window, rates, sliding, kind: Kind::Quotas, quotas, names }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.rates.len()
-    }
-
-    #[inline]
-    pub(super) fn first(&self) -> &Rate {
-        &self.rates[0]
-    }
-
-    #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<&Rate> {
-        self.rates.get(index)
+        Self { window, each, sliding, kind: Kind::Quotas, quotas, names }
     }
 
     /// The rate of the only quota; `None` if there are several.
     #[inline]
     pub(super) fn only(&self) -> Option<&Rate> {
-        if let [only] = &*self.rates { Some(only) } else { None }
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Rate> {
-        self.rates.iter()
+        if let [only] = &*self.each { Some(only) } else { None }
     }
 
     /// The smallest burst: the most that a call can take at once.
     pub(super) fn burst(&self) -> u64 {
-        self.iter().map(Rate::burst).fold(u64::MAX, u64::min)
+        self.each.iter().map(Rate::burst).fold(u64::MAX, u64::min)
     }
 
     /// The levels that `units` computes for each quota, as of `at`.
     pub(super) fn levels(&self, at: u64, mut units: impl FnMut(usize, &Rate) -> i128) -> Levels {
         let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };
-        for (index, rate) in self.rates.iter().enumerate() {
+        for (index, rate) in self.each.iter().enumerate() {
             levels.units[index] = units(index, rate);
         }
         levels
@@ -140,12 +117,12 @@ impl Rates {
 
     /// True for levels that equal those of a new key.
     pub(super) fn is_full(&self, levels: &Levels) -> bool {
-        !levels.is_paused() && self.iter().zip(levels.units).all(|(rate, units)| rate.is_full(units))
+        !levels.is_paused() && self.each.iter().zip(levels.units).all(|(rate, units)| rate.is_full(units))
     }
 
     /// True for levels that are full, with or without a fraction of a token on top.
     pub(super) fn is_full_or_above(&self, levels: &Levels) -> bool {
-        !levels.is_paused() && self.iter().zip(levels.units).all(|(rate, units)| units >= rate.full)
+        !levels.is_paused() && self.each.iter().zip(levels.units).all(|(rate, units)| units >= rate.full)
     }
 
     /// The levels at `now`. An earlier `now` changes nothing.
@@ -161,12 +138,12 @@ impl Rates {
         }
         let start = if levels.is_paused() { levels.gate } else { levels.at.saturating_add(1) };
         let full_at = |(index, rate): (usize, &Rate)| rate.reached(levels.level(index), rate.burst());
-        self.iter().enumerate().map(|each| full_at(each).unwrap_or(u64::MAX)).fold(start, u64::max)
+        self.each.iter().enumerate().map(|each| full_at(each).unwrap_or(u64::MAX)).fold(start, u64::max)
     }
 
     /// The whole tokens that all levels have; negative for a debt.
     pub(super) fn tokens(&self, levels: &Levels) -> i64 {
-        let tokens = self.iter().zip(levels.units).map(|(rate, units)| rate.tokens(units));
+        let tokens = self.each.iter().zip(levels.units).map(|(rate, units)| rate.tokens(units));
         tokens.min().unwrap_or(0)
     }
 
@@ -185,7 +162,7 @@ impl Rates {
     /// after the end of time.
     pub(super) fn obstacle(&self, levels: &Levels, cost: u64) -> (Option<u64>, Bound) {
         let mut longest = (levels.at, Bound::Pause);
-        for (index, rate) in self.iter().enumerate() {
+        for (index, rate) in self.each.iter().enumerate() {
             match rate.reached(levels.level(index), cost) {
                 None => return (None, Bound::Quota(index)),
                 Some(at) if at > longest.0 => longest = (at, Bound::Quota(index)),
@@ -201,19 +178,19 @@ impl Rates {
     pub(super) fn take(&self, levels: &mut Levels, cost: u64) -> Option<Left> {
         // The units of a larger cost may not fit in 128 bits.
         let has = |(rate, units): (&Rate, i128)| cost <= rate.burst() && units >= rate.units(cost);
-        let is_there = self.iter().zip(levels.units).all(has);
+        let is_there = self.each.iter().zip(levels.units).all(has);
         if cost > 0 && (levels.is_paused() || !is_there) {
             return None;
         }
         self.charge(levels, cost);
-        let (left, has_calendar) =
-            (Left::whole(self.available(levels)), self.iter().any(|rate| rate.periods.is_some()));
+        let left = Left::whole(self.available(levels));
+        let has_calendar = self.each.iter().any(|rate| rate.periods.is_some());
         Some(if has_calendar { left.at(levels.at) } else { left })
     }
 
     /// Takes `tokens` from all levels, as a debt if they are not there.
     pub(super) fn charge(&self, levels: &mut Levels, tokens: u64) {
-        self.iter().zip(&mut levels.units).for_each(|(rate, units)| *units -= rate.units(tokens));
+        self.each.iter().zip(&mut levels.units).for_each(|(rate, units)| *units -= rate.units(tokens));
     }
 
     /// Returns `tokens` of a grant made at `granted_at` to each level, up to its burst. A calendar quota takes only those of
@@ -223,7 +200,7 @@ impl Rates {
         let takes = |rate: &Rate| {
             rate.periods.as_ref().is_none_or(|periods| granted_at.is_some_and(|at| at >= periods.begun(now)))
         };
-        for (rate, units) in self.iter().zip(&mut levels.units).filter(|(rate, _)| takes(rate)) {
+        for (rate, units) in self.each.iter().zip(&mut levels.units).filter(|(rate, _)| takes(rate)) {
             let space = (rate.burst() as i64).wrapping_sub(rate.tokens(*units)).max(0) as u64;
             *units = rate.clip(*units + rate.units(tokens.min(space)));
         }
@@ -233,7 +210,7 @@ impl Rates {
     /// and so does the fraction. A quota that `old` does not have starts full.
     pub(super) fn adopt(&self, old: &Self, levels: &Levels) -> Levels {
         let adopted = self.levels(levels.at, |index, rate| {
-            if index < old.len() { rate.adopt(&old.rates[index], levels.units[index]) } else { rate.full }
+            if index < old.each.len() { rate.adopt(&old.each[index], levels.units[index]) } else { rate.full }
         });
         Levels { gate: levels.gate, ..adopted }
     }
@@ -255,12 +232,12 @@ impl Rates {
                 would_refuse: 0,
             }
         };
-        self.iter().zip(self.quotas.named()).enumerate().map(snapshot).collect()
+        self.each.iter().zip(&self.quotas.0).enumerate().map(snapshot).collect()
     }
 
     /// Each level as whole tokens, negative for a debt, and a fraction of a token.
     pub(super) fn parts(&self, levels: &Levels) -> impl Iterator<Item = (i64, u64)> {
-        self.iter().zip(levels.units).map(|(rate, units)| (rate.tokens(units), rate.fraction(units)))
+        self.each.iter().zip(levels.units).map(|(rate, units)| (rate.tokens(units), rate.fraction(units)))
     }
 
     /// The levels at `at` with these parts, one pair for each quota.
@@ -278,11 +255,11 @@ impl Rates {
         if self.window.is_none() || levels.is_paused() {
             return None;
         }
-        let second = match self.get(1) {
+        let second = match self.each.get(1) {
             Some(second) => second.packed(levels.level(1))?.get(),
             None => 0,
         };
-        Some(Packed { first: self.first().packed(levels.level(0))?, second })
+        Some(Packed { first: self.each[0].packed(levels.level(0))?, second })
     }
 
     /// Reads packed levels at `at`, an instant inside the window.
@@ -290,8 +267,8 @@ impl Rates {
     pub(super) fn unpack(&self, packed: Packed, at: u64) -> Levels {
         let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };
         let read = |rate: &Rate, word| rate.clip(rate.of_packed(word, at) as i128);
-        levels.units[0] = read(self.first(), packed.first);
-        if let (Some(rate), Some(word)) = (self.get(1), NonZeroU64::new(packed.second)) {
+        levels.units[0] = read(&self.each[0], packed.first);
+        if let (Some(rate), Some(word)) = (self.each.get(1), NonZeroU64::new(packed.second)) {
             levels.units[1] = read(rate, word);
         }
         levels
@@ -301,7 +278,7 @@ impl Rates {
     /// what remains, or `None` if the tokens are not there.
     #[inline(always)]
     pub(super) fn take_from_packed(&self, packed: Packed, cost: u64, now: u64) -> Option<(Packed, Left)> {
-        match &*self.rates {
+        match &*self.each {
             [one, two] if one.is_quick(cost) && two.is_quick(cost) => {
                 let (first, left) = one.take_from_packed(packed.first, cost, now)?;
                 let (second, other) = two.take_from_packed(NonZeroU64::new(packed.second)?, cost, now)?;
@@ -320,7 +297,7 @@ impl Rates {
     #[inline]
     pub(super) fn take_from_full(&self, cost: u64, now: u64) -> Option<(Packed, Left, u64)> {
         self.window?;
-        match &*self.rates {
+        match &*self.each {
             [one] if one.is_quick(cost) => {
                 let (first, left, full_at) = one.take_from_full(cost, now);
                 Some((Packed { first, second: 0 }, left, full_at))

@@ -212,7 +212,7 @@ pub(super) enum Stop {
 impl<K> Shard<K> {
     pub(super) fn new(rates: Arc<Rates>, may_run_ahead: bool) -> Self {
         Self {
-            slots: Slots::new(rates.len() == 2),
+            slots: Slots::new(rates.each.len() == 2),
             ranks: None,
             rare_fields: None,
             may_run_ahead,

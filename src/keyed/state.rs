@@ -238,7 +238,7 @@ impl<K> Restored<K> {
             let Some(rates) = self.rates.get(quotas).and_then(Option::as_ref) else {
                 return Err(impossible(format!("the index of the quotas of key {number}"), quotas).into());
             };
-            if levels.len() != rates.len() {
+            if levels.len() != rates.each.len() {
                 return Err(impossible(format!("the number of levels of key {number}"), levels.len()).into());
             }
             for (index, (quota, (tokens, fraction))) in rates.quotas.iter().zip(&levels).enumerate() {

@@ -93,11 +93,17 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         }
         let at = now.max(shard.synced);
         shard.count_quick(0, at);
-        match deny(&shard.rates, &shard.rates.unpack(packed, at), cost, now) {
+        let rates = &shard.rates;
+        let levels = rates.unpack(packed, at);
+        let (until, by) = rates.obstacle(&levels, cost);
+        if by == Bound::Pause {
             // The tokens are there, but not for the fast path.
-            Denied { by: Bound::Pause, .. } => Missed::Other,
-            denied => Missed::Refused(denied.into()),
+            return Missed::Other;
         }
+        let retry_after = until.map(|until| Duration::from_nanos(until.saturating_sub(now)));
+        Missed::Refused(
+            Denied { retry_after, remaining: rates.available(&levels), by, name: by.name(&rates.names) }.into(),
+        )
     }
 
     /// The fast path of a caller that may wait, which calls [`arrive`](Self::arrive) next if this returns an error.
@@ -356,13 +362,4 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             drop_quietly(lost);
         }
     }
-}
-
-/// Denies `cost` tokens, which these levels do not have.
-fn deny(rates: &Rates, levels: &Levels, cost: u64, now: u64) -> Denied {
-    let (at, by) = rates.obstacle(levels, cost);
-    // If the tokens are there already, the wait is zero, even if the clock has stepped back.
-    let wait = |at: u64| Duration::from_nanos(if at <= levels.at { 0 } else { at.saturating_sub(now) });
-    let (retry_after, name) = (at.map(wait), by.name(&rates.names));
-    Denied { retry_after, remaining: rates.available(levels), by, name }
 }

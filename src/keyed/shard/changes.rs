@@ -4,7 +4,6 @@ use super::{Change, EntryRequest, Kind, Levels, Own, OwnState, QuotaChange, Rate
 use super::{Slot, SlotRef, Stop, readable_until};
 use crate::core::Core;
 use crate::keyed::ToKey;
-use crate::keyed::live;
 use crate::keyed::rate::Level;
 use crate::keyed::rates::Packed;
 use crate::{Quota, Which};
@@ -93,7 +92,7 @@ impl<K> Shard<K> {
         self.end_stride(&context.template.time);
         // A key that is full under the old quotas is full under the new ones too, with or without a live entry.
         let idle = self.live_entries().filter(|live| Arc::strong_count(live) == 1);
-        let idle: Vec<_> = idle.map(|live| (live::hash_of_key(live), Arc::as_ptr(live))).collect();
+        let idle: Vec<_> = idle.filter_map(|live| Some((live.key_hash()?, Arc::as_ptr(live)))).collect();
         idle.into_iter().for_each(|(hash, live)| _ = self.retire(hash, live, 0, context));
         let is_sliding = rates.sliding.is_some();
         let change = QuotaChange { rates, at: self.synced };
@@ -143,14 +142,14 @@ impl<K> Shard<K> {
                 Change::Kept
             }
         };
-        self.slots.groups.keep_seconds(old.len() == 2 || new.len() == 2);
+        self.slots.groups.keep_seconds(old.each.len() == 2 || new.each.len() == 2);
         let until = self.readable_until;
         let on_packed = |packed: Packed| {
             let repacked = repack_through(&old, packed, until, &changes);
             repacked.unwrap_or_else(|| change(&old, old.unpack(packed, readable)))
         };
         self.slots.update(on_packed, on_own, &mut context.deferred.keys);
-        self.slots.groups.keep_seconds(new.len() == 2);
+        self.slots.groups.keep_seconds(new.each.len() == 2);
         self.readable_until = readable_until(new, last.at);
         context.key_limit.give_back(had - self.slots.groups.len());
     }

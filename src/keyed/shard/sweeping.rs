@@ -136,7 +136,7 @@ struct PackedSweep<'a> {
 
 impl<'a> PackedSweep<'a> {
     fn new(rates: &'a Rates, readable_until: u64, synced: u64) -> Self {
-        let minted = [0, 1].map(|index| rates.get(index).map_or(0, |rate| rate.minted(synced)));
+        let minted = [0, 1].map(|index| rates.each.get(index).map_or(0, |rate| rate.minted(synced)));
         let readable = synced.min(readable_until);
         Self { rates, readable, synced, minted, fullest: [i64::MIN; 2], next: u64::MAX }
     }
@@ -147,8 +147,8 @@ impl<'a> PackedSweep<'a> {
             return self.rewrite(packed);
         }
         // The common cases, without a division for each key.
-        let first = self.rates.first().unless_full(packed.first, self.minted[0]);
-        let Some((word, rate)) = NonZeroU64::new(packed.second).zip(self.rates.get(1)) else {
+        let first = self.rates.each[0].unless_full(packed.first, self.minted[0]);
+        let Some((word, rate)) = NonZeroU64::new(packed.second).zip(self.rates.each.get(1)) else {
             let Some(units) = first else { return Change::Forgotten };
             self.fullest[0] = self.fullest[0].max(units);
             return Change::Kept;
@@ -180,7 +180,7 @@ impl<'a> PackedSweep<'a> {
             let level = Level { units: units.into(), at: self.synced };
             rate.reached(level, rate.burst()).unwrap_or(u64::MAX)
         };
-        let kept = self.rates.iter().zip(self.fullest).filter(|(_, units)| *units > i64::MIN);
+        let kept = self.rates.each.iter().zip(self.fullest).filter(|(_, units)| *units > i64::MIN);
         let next = kept.map(reached).max().map_or(self.next, |at| at.min(self.next));
         next.max(self.synced.saturating_add(1))
     }

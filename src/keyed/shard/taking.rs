@@ -135,7 +135,7 @@ impl<K: Clone + Eq> Shard<K> {
         self.advance_to(request.now, context);
         let gate = self.gate(context);
         let (index, rates, before) = self.look_up(request)?;
-        let mut levels = before.paused_until(gate);
+        let mut levels = Levels { gate: before.gate.max(gate), ..before };
         let result = act(rates, &mut levels);
         levels.gate = before.gate;
         if index.is_none() && !rates.is_full(&levels) && rates.kind != Kind::NoQuota {
