@@ -1,5 +1,7 @@
 //! The trait of everything that adapters accept as a limiter per key.
 
+#[cfg(feature = "distributed")]
+use super::{DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter};
 use super::{KeyedConsumeOwned, KeyedLimiter, OwnedKeyedGrant};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::{Limiter, QuotaSnapshot};
@@ -73,39 +75,35 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> AsKeyedLimiter<K> for KeyedLimiter<K,
 }
 
 #[cfg(feature = "distributed")]
-mod distributed {
-    use super::*;
-    use crate::keyed::{DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter};
+impl<K> sealed::Sealed for DistributedKeyedLimiter<K> {}
 
-    impl<K> sealed::Sealed for DistributedKeyedLimiter<K> {}
+#[cfg(feature = "distributed")]
+impl<K> AsKeyedLimiter<K> for DistributedKeyedLimiter<K>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+{
+    type Grant = DistributedKeyedGrant<K>;
+    type Claim = DistributedKeyedConsume<K>;
 
-    impl<K> AsKeyedLimiter<K> for DistributedKeyedLimiter<K>
-    where
-        K: Hash + Eq + Clone + Send + Sync + 'static,
-    {
-        type Grant = DistributedKeyedGrant<K>;
-        type Claim = DistributedKeyedConsume<K>;
+    const IS_REMOTE: bool = true;
 
-        const IS_REMOTE: bool = true;
-
-        fn consume_owned(self, key: K, cost: u64, allowed: Option<Duration>) -> DistributedKeyedConsume<K> {
-            let claim = self.consume(&key, cost);
-            match allowed {
-                Some(allowed) => claim.within(allowed),
-                None => claim,
-            }
+    fn consume_owned(self, key: K, cost: u64, allowed: Option<Duration>) -> DistributedKeyedConsume<K> {
+        let claim = self.consume(&key, cost);
+        match allowed {
+            Some(allowed) => claim.within(allowed),
+            None => claim,
         }
+    }
 
-        fn try_acquire_owned(self, key: K, cost: u64) -> Result<DistributedKeyedGrant<K>, TryAcquireError> {
-            self.try_acquire(&key, cost)
-        }
+    fn try_acquire_owned(self, key: K, cost: u64) -> Result<DistributedKeyedGrant<K>, TryAcquireError> {
+        self.try_acquire(&key, cost)
+    }
 
-        fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
-            self.reported_quotas(key)
-        }
+    fn reported_quotas(&self, key: &K) -> Vec<QuotaSnapshot> {
+        self.reported_quotas(key)
+    }
 
-        fn parent(&self) -> Option<Limiter> {
-            None
-        }
+    fn parent(&self) -> Option<Limiter> {
+        None
     }
 }
