@@ -120,11 +120,6 @@ impl Rates {
         !levels.is_paused() && self.each.iter().zip(levels.units).all(|(rate, units)| rate.is_full(units))
     }
 
-    /// True for levels that are full, with or without a fraction of a token on top.
-    pub(super) fn is_full_or_above(&self, levels: &Levels) -> bool {
-        !levels.is_paused() && self.each.iter().zip(levels.units).all(|(rate, units)| units >= rate.full)
-    }
-
     /// The levels at `now`. An earlier `now` changes nothing.
     pub(super) fn advance(&self, levels: &Levels, now: u64) -> Levels {
         Levels { gate: levels.gate, ..self.levels(now, |index, rate| rate.advance(levels.level(index), now)) }

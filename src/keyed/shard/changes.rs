@@ -161,7 +161,8 @@ fn advance_through(rates: &Rates, mut levels: Levels, changes: &[QuotaChange]) -
     let mut rates = rates;
     for change in changes {
         let now = rates.advance(&levels, change.at);
-        if rates.is_full_or_above(&now) {
+        // With or without a fraction of a token on top.
+        if !now.is_paused() && rates.each.iter().zip(now.units).all(|(rate, units)| units >= rate.full) {
             return None;
         }
         levels = change.rates.adopt(rates, &now);
