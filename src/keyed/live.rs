@@ -181,7 +181,12 @@ pub(super) fn saved(live: &Core, rates: &Rates) -> Levels {
 
 /// The levels under `rates` of a supply whose levels have these parts.
 fn levels_of(rates: &Rates, supply: &Supply, parts: impl Fn(usize) -> (i64, u64)) -> Levels {
-    catch_up(rates, supply);
+    for (rate, schedule) in rates.each.iter().zip(supply.quotas()) {
+        if let (Some(periods), Some(calendar)) = (&rate.periods, schedule.calendar()) {
+            // It may have been the first to find that a period has begun, which then has begun for all keys.
+            periods.catch_up(calendar, schedule.next_period(), supply.synced());
+        }
+    }
     let quotas = supply.quotas().iter().map(|schedule| schedule.quota);
     if quotas.clone().eq(rates.quotas.iter()) {
         return rates.of_parts(supply.synced(), parts);
@@ -189,15 +194,6 @@ fn levels_of(rates: &Rates, supply: &Supply, parts: impl Fn(usize) -> (i64, u64)
     // The clock panicked when a quota change was to be applied to this live entry.
     let own = Rates::new(quotas.collect(), None);
     rates.adopt(&own, &own.of_parts(supply.synced(), parts))
-}
-
-/// The periods of calendar quotas that a live entry was the first to find begun have begun for all keys.
-fn catch_up(rates: &Rates, supply: &Supply) {
-    for (rate, schedule) in rates.each.iter().zip(supply.quotas()) {
-        if let (Some(periods), Some(calendar)) = (&rate.periods, schedule.calendar()) {
-            periods.catch_up(calendar, schedule.next_period(), supply.synced());
-        }
-    }
 }
 
 /// Gives `live` the quotas of `rates`, unless it already has later ones.

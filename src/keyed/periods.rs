@@ -135,23 +135,18 @@ impl Periods {
     }
 
     fn show(&self, state: &mut State) {
-        state.note_begun();
-        let (begun, until) = (state.calendar.begun_at(), state.calendar.fresh_until(state.next));
-        self.shown.store(Shown { begun, until, periods: state.calendar.periods() });
+        let (begun, periods) = (state.calendar.begun_at(), state.calendar.periods());
+        if state.begun.last().is_none_or(|(_, known)| *known != periods) {
+            if state.begun.is_full() {
+                state.begun.remove(0);
+            }
+            state.begun.push((begun, periods));
+        }
+        self.shown.store(Shown { begun, until: state.calendar.fresh_until(state.next), periods });
     }
 }
 
 impl State {
-    fn note_begun(&mut self) {
-        let periods = self.calendar.periods();
-        if self.begun.last().is_none_or(|(_, known)| *known != periods) {
-            if self.begun.is_full() {
-                self.begun.remove(0);
-            }
-            self.begun.push((self.calendar.begun_at(), periods));
-        }
-    }
-
     /// [`Periods::count`], also of an instant before this period.
     fn count_at(&self, at: u64) -> u64 {
         if let Some((_, periods)) = self.begun.iter().rev().find(|(begun, _)| *begun <= at) {

@@ -86,11 +86,6 @@ impl<K> RouteShards<K> {
         &self.shards[number as usize]
     }
 
-    /// The largest number of cached replies in each shard.
-    fn most_cached(&self) -> usize {
-        usize::try_from(self.most / self.shards.len() as u64).unwrap_or(usize::MAX).max(1)
-    }
-
     /// Visits all limiters, one shard at a time.
     pub(super) fn each_limiter(&self, mut act: impl FnMut(&Limiter)) {
         for shard in &self.shards {
@@ -141,7 +136,8 @@ impl<K: Eq + Clone> RouteShards<K> {
         let result = act(&mut reply);
         if !has_limiter {
             let entry = Entry { key: key.clone(), hash, known: Known::Reply(reply) };
-            shard.make_space(now, self.most_cached(), &mut gone);
+            let most = usize::try_from(self.most / self.shards.len() as u64).unwrap_or(usize::MAX).max(1);
+            shard.make_space(now, most, &mut gone);
             shard.keys.insert(hash, entry);
             shard.cached += 1;
         }
