@@ -5,7 +5,7 @@
 
 use super::grant::GrantOfKey;
 use super::map::{Map, Taken};
-use super::map_ref::{HeldKey, MapRef};
+use super::to_key::{HeldKey, MapRef};
 use super::top::Rank;
 use super::{Hashed, ToKey};
 use crate::Wait;

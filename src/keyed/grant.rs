@@ -1,9 +1,9 @@
 //! Grants for a key.
 
 use super::map::{Map, Taken};
-use super::map_ref::MapRef;
 use super::rate::Left;
 use super::shard::Stop;
+use super::to_key::MapRef;
 use super::{Hashed, ToKey};
 use crate::core::Core;
 use crate::core::classes::ROOT;

@@ -5,7 +5,7 @@ mod view;
 
 use super::grant::GrantOfKey;
 use super::map::{Map, Taken};
-use super::map_ref::{HeldKey, MapRef};
+use super::to_key::{HeldKey, MapRef};
 use super::top::Rank;
 use super::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas, ToKey,
@@ -398,11 +398,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     fn release_own(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
         let key = self.map.hashed(key);
         match self.map.in_shard(self.map.shard_of(key.hash), |shard, _| shard.find_live(key)) {
-            Some(live) => {
-                let result = live.release_owed(tokens);
-                self.map.let_go(key.hash, live);
-                result
-            }
+            Some(live) => self.map.on_live(key.hash, live, |live| live.release_owed(tokens)),
             None if tokens == 0 => Ok(()),
             None => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
         }

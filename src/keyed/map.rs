@@ -158,7 +158,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     /// Calls `act` on a live entry, and lets it go, also if `act` panics because the clock does.
-    fn on_live<R>(&self, hash: u64, live: Arc<Core>, act: impl FnOnce(&Core) -> R) -> R {
+    pub(super) fn on_live<R>(&self, hash: u64, live: Arc<Core>, act: impl FnOnce(&Core) -> R) -> R {
         let result = catch_unwind(AssertUnwindSafe(|| act(&live)));
         self.let_go(hash, live);
         result.unwrap_or_else(|panic| resume_unwind(panic))

@@ -25,9 +25,9 @@
 //! | file | contents |
 //! |---|---|
 //! | `limiter.rs`, `limiter/` | the public methods, and what they do to the levels or the live entry of a key |
-//! | `builder.rs`, `builder/`, `snapshot.rs`, `entries.rs` | builds a limiter; shows its state |
+//! | `builder.rs`, `builder/`, `snapshot.rs` | builds a limiter; shows its state |
 //! | `as_keyed_limiter.rs` | the trait by which adapters take keyed limiters |
-//! | `claim.rs`, `grant.rs`, `map_ref.rs`, `to_key.rs` | the futures and the grants that callers hold, and their keys |
+//! | `claim.rs`, `grant.rs`, `to_key.rs` | the futures and the grants that callers hold, and their keys |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
 //! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
 //! | `slots.rs`, `groups.rs` | the table of a shard |
@@ -49,14 +49,12 @@ mod claim;
 mod distributed;
 mod driver_pool;
 mod dry_run;
-mod entries;
 mod grant;
 mod groups;
 mod key_limit;
 mod limiter;
 mod live;
 mod map;
-mod map_ref;
 mod periods;
 mod quotas;
 mod rate;
@@ -78,11 +76,10 @@ pub use distributed::{
     DistributedKeyedSnapshot,
 };
 pub use driver_pool::KeyedReplenisher;
-pub use entries::KeyedEntry;
 pub use grant::{GrantOfKey, KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;
 pub use quotas::Quotas;
-pub use snapshot::KeyedSnapshot;
+pub use snapshot::{KeyedEntry, KeyedSnapshot};
 #[cfg(feature = "state")]
 pub use state::KeyedState;
 use to_key::Hashed;
