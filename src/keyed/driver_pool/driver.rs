@@ -1,6 +1,6 @@
 //! The driver task of one mailbox.
 
-use super::{DriverPool, EntryOwner, Mailbox, QueueWaker};
+use super::{DriverPool, EntryOwner, Inbox, Mailbox, QueueWaker};
 use crate::core::alarm::Alarm;
 use crate::core::drivers::NO_TIMER;
 use crate::core::replenisher::Replenisher;
@@ -84,11 +84,8 @@ pin_project! {
         // their waiters look for another driver.
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            let mut inbox = this.mailbox.inbox.lock();
-            inbox.ended = true;
-            let left = std::mem::take(&mut *inbox);
-            inbox.ended = true;
-            drop(inbox);
+            let ended = Inbox { ended: true, ..Inbox::default() };
+            let left = std::mem::replace(&mut *this.mailbox.inbox.lock(), ended);
             drop(left);
             let number = this.mailbox.number;
             this.pool.mailboxes.lock().retain(|mailbox| mailbox.number != number);
@@ -229,7 +226,10 @@ fn run(
         timers.insert(due(rest.next), Weak::clone(live));
         return None;
     }
-    let_go(held, owner);
+    let hash = held.key_hash();
+    drop(held);
+    // A sweep may have found the entry in use meanwhile.
+    hash.inspect(|hash| owner.let_go(*hash));
     if rest.lingers {
         timers.insert(Timer { gives_up: Some(0), ..due(now.saturating_add(LINGER)) }, Weak::clone(live));
     }
@@ -263,13 +263,6 @@ fn give_up(live: &Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, n
     }
     let (at, gives_up) = (now.saturating_add(LINGER << times), Some((times + 1) % (MAX_DOUBLINGS + 1)));
     Some(Timer { at, address: live.as_ptr().addr(), gives_up })
-}
-
-/// Drops the `Arc` and notifies the map, because a sweep may have found the entry in use meanwhile.
-fn let_go(live: Arc<Core>, owner: &dyn EntryOwner) {
-    let hash = live.key_hash();
-    drop(live);
-    hash.inspect(|hash| owner.let_go(*hash));
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
