@@ -74,7 +74,7 @@ mod refill_task;
 mod replies;
 mod terms;
 
-pub(crate) use answer::{Answered, answered};
+pub(crate) use answer::{Answered, send};
 pub use answer::{ClassGrant, LeaseGrant};
 pub use breaker::{Breaker, BreakerSnapshot, Circuit};
 pub use bucket::SharedBucket;

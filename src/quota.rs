@@ -164,9 +164,10 @@ impl Quota {
     /// does not know where it begins. A quota that is manual or of a calendar stays as it is.
     ///
     /// Tokens come back one period after they were granted, or up to a 32nd of the period later if the amount is above
-    /// 33: grants close to each other are counted together, so that memory is bounded. There is no burst beside the
-    /// amount, and a claim for more than the amount is refused as too large. [`initial`](Self::initial) tokens are there
-    /// at the start; the rest counts as granted then.
+    /// 33: grants close to each other are counted together, so that memory is bounded. If the period is changed
+    /// meanwhile, they come back up to three 32nds of the longest period later. There is no burst beside the amount, and
+    /// a claim for more than the amount is refused as too large. [`initial`](Self::initial) tokens are there at the
+    /// start; the rest counts as granted then.
     ///
     /// A refund frees its tokens at once, and nothing once they have come back anyway. In a
     /// [dry run](crate::Builder::dry_run) of this quota refunds free nothing, and beside a dry run of another one those of

@@ -141,7 +141,7 @@ impl Window {
         Some(at).filter(|at| *at < u64::MAX)
     }
 
-    /// The longest time until a granted token comes back.
+    /// The longest time until a token that is granted now comes back, unless the period changes.
     pub(crate) fn longest(&self) -> Option<u64> {
         self.period.checked_add(self.width - 1)
     }
@@ -150,13 +150,13 @@ impl Window {
     /// period.
     pub(crate) fn resized(&self, amount: u64, period: u64) -> Self {
         let mut window = Self { known_from: self.known_from, used: self.used, ..Self::new(amount, period, self.now) };
-        // Slots that come to lie in one multiple of a power of two are joined. Each of these lies in one of each higher power:
-        // so tokens move on by two slots at most, however often the period changes.
+        // Slots within one multiple of `width` are joined. It is a power of two, so such a multiple lies within one
+        // multiple of each larger width: tokens come back two widths later at most, however often the period changes.
         let width = i128::from(window.width.next_power_of_two());
         let mut last_end = None;
         for slot in &self.slots {
-            // A restored window has tokens of before the origin of time. Beyond its end, the instant of the grants is not
-            // known: it is now at the latest.
+            // A restored window has tokens that were granted before the origin of time. If tokens come back after the end
+            // of time, the instant of their grants is not known: it is now at the latest.
             let at = match slot.back_at {
                 u64::MAX => i128::from(self.now),
                 back_at => i128::from(back_at) - i128::from(self.period),

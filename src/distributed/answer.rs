@@ -129,10 +129,10 @@ pub(crate) struct Answered {
     pub(crate) sent: Instant,
 }
 
-/// Sends a request to the store, and counts the answer. Of a calendar quota, it says the period that the store's clock is in. An answer that
-/// no store can mean is an error, so the request is repeated: the limiter goes on when the store is repaired, and until
-/// then nothing of what it says is used.
-pub(crate) async fn answered(store: &dyn Store, ask: &mut LeaseRequest) -> Result<LeaseGrant, StoreError> {
+/// Sends a request to the store, and counts the answer. The request for a calendar quota says the period that the store's
+/// clock is in. An answer that no store can mean is an error, so the request is repeated: the limiter goes on when the store
+/// is repaired, and until then nothing of what it says is used.
+pub(crate) async fn send(store: &dyn Store, ask: &mut LeaseRequest) -> Result<LeaseGrant, StoreError> {
     // Taken before the request: if the store's code panics, it does so before an answer that would be lost.
     let (tally, began, mut attempts) = (store.tally(), Instant::now(), 0);
     let answer = loop {

@@ -130,7 +130,8 @@ impl State {
     }
 
     /// What the next claims lack that is not promised yet. Counts whole claims only, up to about `share` tokens, without those
-    /// for which the store has no tokens in time, and stops before a claim that something else will still hold back when an answer comes.
+    /// for which the store has no tokens in time. Stops before a claim that something else still holds back when an answer
+    /// comes.
     fn whole_claims(&self, rovers: &Rovers, view: &View, share: u64, sent_away: Option<SentAway>) -> Wanted {
         if view.lack == 0 {
             return Wanted::default();

@@ -151,8 +151,10 @@ impl RefillPlanner {
         !self.is_asking && !self.called && (self.allowance == 0 || self.until <= now)
     }
 
-    /// Records the store's answer to a request that was sent `elapsed` nanoseconds ago. Returns false if the store has
-    /// lost its state of this node: then the promised tokens are void. Claims before number `next` have come.
+    /// Records the store's answer to a request that was sent `elapsed` nanoseconds ago. Claims before number `next` have come.
+    ///
+    /// Returns an error if the store has lost its state of this node: then the promised tokens are void. The error says how
+    /// many tokens a bucket may lack; `None` if none, because the server's clock has leapt ahead.
     pub(super) fn record(&mut self, answered: &Answered, now: u64, elapsed: u64, next: u64) -> Result<(), Option<u64>> {
         let Answered { ask, answer, .. } = answered;
         let sent = now.saturating_sub(elapsed);

@@ -2,7 +2,7 @@
 //!
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
-use super::{Answered, LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Store, StoreError, answered};
+use super::{Answered, LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Store, StoreError, send};
 use crate::clock::time::RETRY;
 use crate::core::Core;
 use crate::core::alarm::Alarm;
@@ -58,7 +58,7 @@ impl RefillHandle {
                 ask.unused = unseen.promised + if follows { ask.unused } else { 0 };
                 (ask.last, ask.rest) = (unseen.last, u64::MAX);
             }
-            _ = answered(&*self.store, &mut ask).await;
+            _ = send(&*self.store, &mut ask).await;
         }
     }
 
@@ -116,7 +116,7 @@ impl RefillHandle {
         let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
         loop {
             let sent = Instant::now();
-            let error = match answered(store, &mut ask).await {
+            let error = match send(store, &mut ask).await {
                 Ok(answer) => {
                     drop(outage);
                     if failures > 0 {

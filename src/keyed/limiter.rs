@@ -6,12 +6,10 @@ mod view;
 use super::grant::GrantOfKey;
 use super::map::{Map, Taken};
 use super::to_key::{HeldKey, MapRef};
-use super::top::Rank;
 use super::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas, ToKey,
 };
 use crate::Limiter;
-use crate::blocking;
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::wait::Wait;
@@ -209,7 +207,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         key: &(impl ToKey<K> + ?Sized),
         cost: u64,
     ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
-        self.consume_on_thread(key, cost, Allowed::ANY)
+        self.map.consume_on_thread(key, cost, Allowed::ANY)
     }
 
     /// Like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see
@@ -240,32 +238,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         cost: u64,
         allowed: Duration,
     ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
-        self.consume_on_thread(key, cost, Allowed::at_most(allowed))
-    }
-
-    fn consume_on_thread(
-        &self,
-        key: &(impl ToKey<K> + ?Sized),
-        cost: u64,
-        allowed: Allowed,
-    ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
-        let map = &*self.map;
-        let key = map.hashed(key);
-        let arrival = match map.claim_at_once(key, cost) {
-            Ok(left) => Ok(Taken { left, live: None }),
-            Err(live) => map.arrive(key, cost, allowed.nanos(), live)?,
-        };
-        let taken = match arrival {
-            Ok(taken) => taken,
-            Err(live) => {
-                map.rank(Rank::Waited, key, 1);
-                let answer = blocking::consume(Arc::clone(&live), cost, allowed);
-                let answer = answer.map(|permit| map.taken(key, permit));
-                map.let_go(key.hash, live);
-                answer.inspect_err(|_| map.count_refusal(key))?
-            }
-        };
-        Ok(GrantOfKey::new(map, (), key.hash, cost, taken))
+        self.map.consume_on_thread(key, cost, Allowed::at_most(allowed))
     }
 
     /// Takes `cost` tokens of the key if they are available and no caller waits for the key. Never waits, and never

@@ -35,8 +35,8 @@ pub(crate) struct ClassEntry {
     /// The class of a key: it is among the `indebted`.
     pub(super) is_indebted: bool,
 
-    /// What the handles of the class share; see [`read_ahead`](Self::read_ahead). `None` for the class of a
-    /// key, and for a removed class.
+    /// What the handles of the class share; see [`read_ahead`](Self::read_ahead). `None` for the class of a key, and for a
+    /// removed class.
     pub(super) scope: Option<Weak<dyn ClaimScope + Send + Sync>>,
 }
 

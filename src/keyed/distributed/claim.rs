@@ -9,7 +9,7 @@ use crate::clock::whole_nanos;
 use crate::core::Core;
 use crate::core::state::MAX_COST;
 use crate::deadline::Allowed;
-use crate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreError, answered, first, random_node};
+use crate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreError, first, random_node, send};
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::permit::Permit;
 use std::future::poll_fn;
@@ -204,7 +204,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
         let (map, want) = (&self.key.map, self.cost);
         let mut ask = LeaseRequest { want, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
         let sent = Instant::now();
-        let answer = answered(store, &mut ask).await;
+        let answer = send(store, &mut ask).await;
         let (now, took) = (map.time.now(), sent.elapsed());
         match answer {
             Ok(answer) => {

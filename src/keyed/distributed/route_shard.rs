@@ -26,8 +26,9 @@ pub(super) struct RouteShards<K> {
     /// The largest number of limiters, and also of cached replies.
     pub(super) most: u64,
     limiters: AtomicU64,
-    /// Tokens granted by single requests, and by limiters that were forgotten. `refunded`: how many of these tokens came back.
+    /// Tokens granted by single requests, and by limiters that were forgotten.
     pub(super) granted: AtomicU64,
+    /// How many of these came back unused.
     pub(super) refunded: AtomicU64,
 }
 

@@ -1,16 +1,19 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
 use super::{Map, Taken};
+use crate::blocking;
 use crate::core::classes::ROOT;
 use crate::core::rovers::Rovers;
 use crate::core::state::{MAX_COST, Sample, State};
 use crate::core::{Core, drop_quietly, quietly};
+use crate::deadline::Allowed;
 use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
+use crate::keyed::grant::GrantOfKey;
 use crate::keyed::rate::Left;
 use crate::keyed::rates::{Kind, Levels, Packed, Rates};
 use crate::keyed::shard::{Missed, Shard, Stop};
 use crate::keyed::top::{Rank, Ranks};
-use crate::keyed::{Hashed, ToKey};
+use crate::keyed::{Hashed, KeyedGrant, ToKey};
 use crate::permit::Permit;
 use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
@@ -101,9 +104,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             return Missed::Other;
         }
         let retry_after = until.map(|until| Duration::from_nanos(until.saturating_sub(now)));
-        Missed::Refused(
-            Denied { retry_after, remaining: rates.available(&levels), by, name: by.name(&rates.names) }.into(),
-        )
+        let denied = Denied { retry_after, remaining: rates.available(&levels), by, name: by.name(&rates.names) };
+        Missed::Refused(denied.into())
     }
 
     /// The fast path of a caller that may wait, which calls [`arrive`](Self::arrive) next if this returns an error.
@@ -341,6 +343,31 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         // Released by the grant, and not here.
         permit.cost = 0;
         Taken { left, live: Some(Arc::clone(permit.scope())) }
+    }
+
+    /// Waits on this thread, which has no runtime, until the tokens are taken.
+    pub(in crate::keyed) fn consume_on_thread(
+        &self,
+        key: &(impl ToKey<K> + ?Sized),
+        cost: u64,
+        allowed: Allowed,
+    ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
+        let key = self.hashed(key);
+        let arrival = match self.claim_at_once(key, cost) {
+            Ok(left) => Ok(Taken { left, live: None }),
+            Err(live) => self.arrive(key, cost, allowed.nanos(), live)?,
+        };
+        let taken = match arrival {
+            Ok(taken) => taken,
+            Err(live) => {
+                self.rank(Rank::Waited, key, 1);
+                let answer = blocking::consume(Arc::clone(&live), cost, allowed);
+                let answer = answer.map(|permit| self.taken(key, permit));
+                self.let_go(key.hash, live);
+                answer.inspect_err(|_| self.count_refusal(key))?
+            }
+        };
+        Ok(GrantOfKey::new(self, (), key.hash, cost, taken))
     }
 
     pub(in crate::keyed) fn count_refusal(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>) {
