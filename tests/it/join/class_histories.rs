@@ -47,6 +47,14 @@ struct Ceiling {
     burst: u64,
 }
 
+/// What class 1 of a limiter has used of its ceiling.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    served: u64,
+    /// What the bucket of the ceiling lacks, in parts of a token of which one comes in each millisecond.
+    lacks: u64,
+}
+
 struct Claim {
     /// Costs by limiter, and the class in each.
     costs: [u64; LIMITERS],
@@ -54,16 +62,6 @@ struct Claim {
     future: Option<Spawn<Pin<Box<dyn Future<Output = bool>>>>>,
     granted: Option<u64>,
     is_joint: bool,
-    /// It waited behind another claim of its set.
-    was_behind: bool,
-}
-
-impl Claim {
-    /// Whether both are joint claims of one set.
-    fn is_over_the_same(&self, other: &Self) -> bool {
-        let place = |claim: &Self, limiter| (claim.costs[limiter] > 0).then_some(claim.classes[limiter]);
-        self.is_joint && other.is_joint && (0..LIMITERS).all(|limiter| place(self, limiter) == place(other, limiter))
-    }
 }
 
 struct World {
@@ -73,6 +71,7 @@ struct World {
     /// Those of limiters 1 and 2.
     classes: [Vec<Class>; LIMITERS],
     ceiling: Option<Ceiling>,
+    used: [Used; LIMITERS],
     /// Keys share limiter 1 with its classes.
     keys: Option<KeyedLimiter<usize>>,
     claims: Vec<Claim>,
@@ -110,7 +109,8 @@ impl World {
         });
         let keys = (random.u8(0..3) == 0 && rules[1].cap.is_none())
             .then(|| KeyedLimiter::builder().clock(clock.clone()).parent(&limiters[1]).build().unwrap());
-        Self { clock, rules, limiters, classes, ceiling, keys, claims: Vec::new(), now: 0, changes }
+        let (used, claims) = ([Used::default(); LIMITERS], Vec::new());
+        Self { clock, rules, limiters, classes, ceiling, used, keys, claims, now: 0, changes }
     }
 
     fn handle(&self, limiter: usize, class: usize) -> AnyLimiter {
@@ -162,10 +162,7 @@ impl World {
         is_joint: bool,
         future: Pin<Box<dyn Future<Output = bool>>>,
     ) {
-        let mut claim =
-            Claim { costs, classes, future: Some(spawn(future)), granted: None, is_joint, was_behind: false };
-        claim.was_behind = self.claims.iter().any(|other| other.future.is_some() && other.is_over_the_same(&claim));
-        self.claims.push(claim);
+        self.claims.push(Claim { costs, classes, future: Some(spawn(future)), granted: None, is_joint });
         let last = self.claims.len() - 1;
         self.poll(last);
     }
@@ -197,8 +194,11 @@ impl World {
             let passed = beside.find(|other| claim.classes[limiter] >= KEYS || !other.is_joint);
             assert!(passed.is_none(), "claim {index} passed a plain claim in {limiter}");
         }
-        let passed = before().find(|other| other.is_over_the_same(claim));
-        assert!(passed.is_none(), "claim {index} passed an older joint claim");
+        let is_over_the_same = |other: &Claim| {
+            let place = |claim: &Claim, limiter| (claim.costs[limiter] > 0).then_some(claim.classes[limiter]);
+            other.is_joint && (0..LIMITERS).all(|limiter| place(other, limiter) == place(claim, limiter))
+        };
+        assert!(!claim.is_joint || !before().any(is_over_the_same), "claim {index} passed an older joint claim");
     }
 
     fn look(&mut self) {
@@ -212,6 +212,19 @@ impl World {
             woken.into_iter().for_each(|index| self.poll(index));
         }
         self.check_sums();
+        self.check_ceilings();
+    }
+
+    /// A class keeps its ceiling: what it is served is taken from the ceiling at once, although a joint claim that has had its
+    /// turn is granted later.
+    fn check_ceilings(&mut self) {
+        let Some(Ceiling { every, burst }) = self.ceiling.filter(|_| !self.changes) else { return };
+        for index in 1..LIMITERS {
+            let (served, used) = (self.classes[index][1].snapshot().served, &mut self.used[index]);
+            used.lacks += (served - used.served) * every;
+            used.served = served;
+            assert!(used.lacks <= burst * every, "limiter {index} at {}: {used:?} of {burst} x {every}", self.now);
+        }
     }
 
     /// Every token that a limiter granted belongs to a claim that was granted in all its limiters, at this instant.
@@ -237,6 +250,7 @@ impl World {
     fn step(&mut self) {
         self.now += 1;
         self.clock.advance(MS);
+        self.used.iter_mut().for_each(|used| used.lacks = used.lacks.saturating_sub(1));
         self.look();
     }
 
@@ -276,34 +290,20 @@ impl World {
     /// Over each window: claims paid in one piece keep the rate law.
     fn check_law(&self) {
         for (index, Rule { every, burst, .. }) in self.rules.into_iter().enumerate() {
-            let mut grants: Vec<_> = self.claims.iter().filter_map(|claim| Some((claim.granted?, claim))).collect();
-            grants.sort_by_key(|(at, _)| *at);
-            let most = match self.ceiling {
-                Some(ceiling) if index > 0 => [burst, burst.min(ceiling.burst)],
-                _ => [burst, burst],
+            let most = |claim: &Claim| match self.ceiling.filter(|_| index > 0 && claim.classes[index] == 1) {
+                Some(ceiling) => burst.min(ceiling.burst),
+                None => burst,
             };
-            let whole: Vec<_> = grants
-                .iter()
-                .map(|(at, claim)| (*at, claim.costs[index], usize::from(claim.classes[index] == 1), claim.was_behind))
-                .filter(|(_, cost, class, _)| *cost > 0 && *cost <= most[*class])
-                .collect();
-            let window = |from: usize, class: Option<usize>, slack: u64, rate: (u64, u64)| {
-                let (mut sum, mut slack, start) = (0, slack, whole[from].0);
-                for (at, cost, _, was_behind) in
-                    whole[from..].iter().filter(|grant| class.is_none_or(|class| grant.2 == class))
-                {
-                    sum += cost;
-                    slack += if class.is_some() && *was_behind { *cost } else { 0 };
-                    let bound = rate.1 + slack + (at - start) / rate.0;
-                    assert!(sum <= bound, "limiter {index}: {sum} from {start} to {at}, bound {bound}");
-                }
-            };
+            let is_whole = |claim: &&Claim| (1..=most(claim)).contains(&claim.costs[index]);
+            let granted = |claim: &Claim| Some((claim.granted?, claim.costs[index]));
+            let mut whole: Vec<_> = self.claims.iter().filter(is_whole).filter_map(granted).collect();
+            whole.sort_by_key(|(at, _)| *at);
             for from in 0..whole.len() {
-                window(from, None, 0, (every, burst));
-                if let Some(ceiling) = self.ceiling.filter(|_| index > 0) {
-                    // One joint claim was charged before the window, and each that became a front after a younger one had its
-                    // turn.
-                    window(from, Some(1), most[1], (ceiling.every, ceiling.burst));
+                let (mut sum, start) = (0, whole[from].0);
+                for (at, cost) in &whole[from..] {
+                    sum += cost;
+                    let bound = burst + (at - start) / every;
+                    assert!(sum <= bound, "limiter {index}: {sum} from {start} to {at}, bound {bound}");
                 }
             }
         }
