@@ -206,7 +206,7 @@ impl SharedBucket {
         Ok(self.finish(&asked, node, classes, there))
     }
 
-    /// Takes the node out of the bucket for the time of its request, with what it returns.
+    /// Takes the node out of the bucket for the time of its request, and takes back the tokens that it returns.
     fn begin<'a>(&mut self, ask: &'a LeaseRequest, now: i64) -> Asked<'a> {
         let known = self.nodes.remove(&ask.node);
         let (is_known, is_repeat) = (known.is_some(), known.as_ref().is_some_and(|node| node.number == ask.number));
@@ -236,7 +236,7 @@ impl SharedBucket {
         Asked { ask, now, before, is_repeat, held, reach, claims, shares, places }
     }
 
-    /// What each of the claims may get, while so many tokens are `there`.
+    /// Decides how much of the tokens each claim may get. So many tokens are `there`.
     fn judge(&self, asked: &mut Asked<'_>, there: i64) {
         let Asked { ask, now, ref shares, ref places, .. } = *asked;
         for claims in &mut asked.claims {
@@ -250,7 +250,7 @@ impl SharedBucket {
         }
     }
 
-    /// What each class is told. One that gets nothing, and whose claims can still be served in time, gets a place.
+    /// Returns what each class is told. A class that gets nothing, and whose claims can still be served in time, gets a place.
     fn send_away(&mut self, asked: &Asked<'_>, node: &mut Node) -> Vec<ClassGrant> {
         let Asked { ask, now, is_repeat, ref places, .. } = *asked;
         let (has_classes, is_in_vain) = (!ask.classes.is_empty(), node.gets() == 0);
@@ -280,7 +280,8 @@ impl SharedBucket {
         told
     }
 
-    /// The time until claims that get nothing have the tokens of the first one, and until their node comes again.
+    /// For claims that get nothing: the time until the tokens for the first one are there, and the time until the node asks
+    /// again.
     fn wait_of(&self, claims: &Claims, has_classes: bool) -> (i64, i64) {
         // A class that is ahead of others looks again soon.
         let least = if claims.is_ahead { claims.reach + LOOK } else { 0 };

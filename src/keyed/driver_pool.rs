@@ -81,7 +81,7 @@ struct Inbox {
     live_entries: Vec<Arc<QueueWaker>>,
     /// The next one to look at, to remove it if it is gone.
     looked_at: usize,
-    /// How many were removed since the driver last took the entries.
+    /// How many such entries were removed since the driver last took the others.
     removed: usize,
     /// The waker of the driver, while it sleeps.
     waker: Option<Waker>,

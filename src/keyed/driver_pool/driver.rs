@@ -66,7 +66,7 @@ pin_project! {
         timers: BTreeMap<Timer, Weak<Core>>,
         // The last one that was looked at, to remove it if its live entry is gone.
         looked_at: Option<Timer>,
-        // How many entries have gone for which no timers have been looked at.
+        // How many live entries are gone for which four timers each are still to be looked at.
         gone: usize,
         // Jobs that are due and have not been run yet.
         due: VecDeque<Job>,
@@ -183,7 +183,8 @@ impl Future for KeyedReplenisher {
     }
 }
 
-/// Takes all entries from the mailbox, and registers `waker` for the next one. Returns how many others have gone.
+/// Takes all entries from the mailbox, and registers `waker` for the next one. Returns how many entries the mailbox has
+/// removed since then, because their live entries are gone.
 fn collect(mailbox: &Mailbox, woken: &mut Vec<Arc<QueueWaker>>, waker: &Waker) -> usize {
     let waker = waker.clone();
     let mut inbox = mailbox.inbox.lock();
