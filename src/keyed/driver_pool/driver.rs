@@ -4,7 +4,7 @@ use super::{DriverPool, EntryOwner, Inbox, Mailbox, QueueWaker};
 use crate::core::alarm::Alarm;
 use crate::core::drivers::NO_TIMER;
 use crate::core::replenisher::Replenisher;
-use crate::core::{Core, quietly, steps};
+use crate::core::{Core, drop_quietly, quietly, steps};
 use pin_project_lite::pin_project;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -86,7 +86,8 @@ pin_project! {
             let this = this.project();
             let ended = Inbox { ended: true, ..Inbox::default() };
             let left = std::mem::replace(&mut *this.mailbox.inbox.lock(), ended);
-            drop(left);
+            // The waker of a manual driver is user code and may panic.
+            drop_quietly(left);
             let number = this.mailbox.number;
             this.pool.mailboxes.lock().retain(|mailbox| mailbox.number != number);
             if let Some(owner) = this.pool.owner.upgrade() {

@@ -142,6 +142,22 @@ fn a_waker_that_panics_when_dropped_with_a_driver_strands_no_claim() {
     assert!(outside.is_woken() && outside.poll().is_ready(), "no driver is left");
 }
 
+/// The same, of a driver of keys.
+#[cfg(feature = "keyed")]
+#[test]
+fn a_waker_that_panics_when_dropped_with_a_driver_of_keys_strands_no_claim() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let keys = KeyedLimiter::new(Quota::per_day(1)).unwrap();
+    assert!(keys.try_acquire(&1, 1).is_ok());
+    let mine = Mine::that_panics_when(When::Dropped);
+    let mut replenisher = Box::pin(keys.replenisher());
+    assert!(runtime.block_on(async { mine.poll(&mut replenisher).is_pending() }));
+    let mut outside = pending(keys.consume(&1, 1));
+    assert!(runtime.block_on(async { mine.poll(&mut replenisher).is_pending() }));
+    let _ = panics(|| drop(replenisher));
+    assert!(outside.is_woken() && outside.poll().is_ready(), "no driver is left");
+}
+
 /// Granted in the poll that panics: the grant is lost, so its token must not stay in flight. The waker of a joint claim is
 /// cloned for every queue, and needed in none: two panics at once abort the process.
 #[test]
