@@ -2,11 +2,11 @@
 //!
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
-use super::{Answered, LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Store, StoreError, send};
+use super::{Answered, LONGEST_PAUSE, LeaseGrant, LeaseRequest, Plan, Store, StoreCounters, StoreError, send};
 use crate::clock::time::RETRY;
-use crate::core::Core;
 use crate::core::alarm::Alarm;
 use crate::core::source::RequestTask;
+use crate::core::{Core, quietly};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
@@ -101,9 +101,11 @@ impl RefillHandle {
     }
 
     fn count_place(&mut self, is_placed: bool) {
-        if std::mem::replace(&mut self.is_placed, is_placed) != is_placed {
+        if self.is_placed != is_placed {
             let count = |places: &mut u64| if is_placed { *places += 1 } else { *places -= 1 };
             self.store.tally().count(|seen| count(&mut seen.places));
+            // Not before: if the counters panic, it is not counted.
+            self.is_placed = is_placed;
         }
     }
 
@@ -135,7 +137,7 @@ impl RefillHandle {
             if is_early || conflict.is_some() {
                 outage = None;
             } else {
-                outage.get_or_insert_with(|| Outage::begin(store, &error, sent)).goes_on();
+                outage.get_or_insert_with(|| Outage::begin(store, tally, &error, sent)).goes_on();
             }
             tally.note_error(&error);
             let core = self.core.upgrade()?;
@@ -166,7 +168,11 @@ impl RefillHandle {
 
 impl Drop for RefillHandle {
     fn drop(&mut self) {
-        let Some(core) = self.core.upgrade() else { return self.count_place(false) };
+        let Some(core) = self.core.upgrade() else {
+            // A second panic would abort the process, if this task ends because the counters panic.
+            _ = quietly(|| self.count_place(false));
+            return;
+        };
         let mut next = self.clone();
         next.has_panicked |= std::thread::panicking();
         core.vacate(RequestTask::new(next.run()));
@@ -197,18 +203,20 @@ async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
 /// The time for which a store cannot be reached, or answers with errors, added to the counters as it passes.
 struct Outage<'a> {
     store: &'a dyn Store,
+    /// Asked for once: the end of an outage may be a panic of the store's code, and a second one would abort the process.
+    tally: &'a StoreCounters,
     counted: Instant,
 }
 
 impl<'a> Outage<'a> {
-    fn begin(store: &'a dyn Store, error: &StoreError, since: Instant) -> Self {
-        store.tally().begin_outage(store, error);
-        Self { store, counted: since }
+    fn begin(store: &'a dyn Store, tally: &'a StoreCounters, error: &StoreError, since: Instant) -> Self {
+        tally.begin_outage(store, error);
+        Self { store, tally, counted: since }
     }
 
     fn goes_on(&mut self) {
         let now = Instant::now();
-        self.store.tally().count(|seen| seen.outage += now - self.counted);
+        self.tally.count(|seen| seen.outage += now - self.counted);
         self.counted = now;
     }
 }
@@ -216,6 +224,6 @@ impl<'a> Outage<'a> {
 impl Drop for Outage<'_> {
     fn drop(&mut self) {
         self.goes_on();
-        self.store.tally().end_outage(self.store);
+        self.tally.end_outage(self.store);
     }
 }

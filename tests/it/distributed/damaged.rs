@@ -20,7 +20,7 @@ struct Damaged {
     store: MemoryStore,
     damage: Damage,
     left: Arc<AtomicU64>,
-    counters_panic: Arc<AtomicBool>,
+    counters_panic: Arc<AtomicU64>,
 }
 
 impl Damaged {
@@ -44,7 +44,7 @@ impl Store for Damaged {
                     // Not `panic!`: the panic is intended, and its message would only clutter the output.
                     std::panic::resume_unwind(Box::new("a store that fails"));
                 }
-                Damage::Counters if self.is_damaged() => self.counters_panic.store(true, Relaxed),
+                Damage::Counters if self.is_damaged() => self.counters_panic.store(1, Relaxed),
                 Damage::Number(at, number) if at < 13 + 4 * classes && self.is_damaged() => {
                     let LeaseGrant { before, age, now, promised, queued_before, phase, .. } = answer;
                     let LeaseGrant { wait, part, allowance, nodes, remaining, last, clock, .. } = answer;
@@ -62,7 +62,7 @@ impl Store for Damaged {
     }
 
     fn tally(&self) -> &StoreCounters {
-        if self.counters_panic.swap(false, Relaxed) {
+        if self.counters_panic.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             std::panic::resume_unwind(Box::new("counters that fail"));
         }
         self.store.tally()
@@ -105,6 +105,47 @@ async fn an_answer_counts_once_if_the_counters_panic_after_it() {
         assert_eq!(granted, 10);
     }
     assert_eq!(damaged.left.load(Relaxed), 0);
+}
+
+/// A place that was not counted, because the counters panicked, was taken for one that was: it was never counted, and counted off
+/// when it ended.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_counted_as_long_as_there_is_one_though_the_counters_panic() {
+    let damaged = Damaged::new(Damage::Counters, 0);
+    let places = || damaged.store.snapshot().places;
+    let limiter = Limiter::builder().quota(Quota::per_minute(10)).distributed(damaged.clone()).build().unwrap();
+    limiter.wait(10).await.unwrap();
+    // The counters panic after the first two answers; the second gives a place, and a later one tells of it again.
+    damaged.left.store(2, Relaxed);
+    let mut waiting = pending(limiter.clone().consume_owned(3));
+    sleep(millis(3_000)).await;
+    assert!(!waiting.is_woken() || waiting.poll().is_pending());
+    sleep(millis(3_000)).await;
+    assert_eq!((damaged.left.load(Relaxed), places()), (0, 1));
+    drop((waiting, limiter));
+    sleep(millis(3_000)).await;
+    assert_eq!(places(), 0);
+}
+
+/// A second panic, while the task ended because of the first one, aborted the process.
+#[tokio::test(start_paused = true)]
+async fn a_limiter_in_an_outage_or_with_a_place_may_end_while_the_counters_panic() {
+    for is_outage in [false, true] {
+        let damaged = Damaged::new(Damage::Number(0, if is_outage { u64::MAX } else { 0 }), 0);
+        let limiter = Limiter::builder().quota(Quota::per_minute(10)).distributed(damaged.clone()).build().unwrap();
+        limiter.wait(10).await.unwrap();
+        damaged.left.store(if is_outage { u64::MAX } else { 0 }, Relaxed);
+        let waiting = pending(limiter.clone().consume_owned(3));
+        sleep(millis(3_000)).await;
+        let seen = damaged.store.snapshot();
+        assert_eq!((seen.is_out, seen.places), (is_outage, u64::from(!is_outage)));
+        damaged.counters_panic.store(u64::MAX, Relaxed);
+        sleep(millis(3_000)).await;
+        drop((waiting, limiter));
+        sleep(millis(3_000)).await;
+        assert!(damaged.counters_panic.load(Relaxed) < u64::MAX);
+        assert!(!damaged.store.snapshot().is_out);
+    }
 }
 
 #[tokio::test(start_paused = true)]
