@@ -94,3 +94,31 @@ fn a_request_that_waits_while_the_circuit_opens_and_closes_is_told_why_it_opened
     });
     drop(held);
 }
+
+/// Although a task may be silent for as long as it likes.
+#[tokio::test(start_paused = true)]
+async fn a_repair_task_that_ended_with_its_runtime_is_replaced() {
+    let breaker = Arc::new(Breaker::default());
+    breaker.open("the server is down".to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let entered = runtime.enter();
+    breaker.repair(Duration::MAX, std::future::pending);
+    drop(entered);
+    runtime.shutdown_background();
+    breaker.repair(Duration::MAX, async || Some(Ok(())));
+    timeout(Duration::from_secs(1), breaker.closes()).await.expect("the next task repairs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repair_task_that_tries_again_and_again_is_alive() {
+    const STALE: Duration = Duration::from_millis(500);
+    let breaker = Arc::new(Breaker::default());
+    breaker.repair(STALE, async || Some(Err(down())));
+    thread::sleep(STALE);
+    // In paused time: at once.
+    sleep(Duration::from_secs(10)).await;
+    breaker.repair(STALE, async || panic!("a second task"));
+    let before = breaker.snapshot().trials;
+    sleep(Duration::from_secs(10)).await;
+    assert!(breaker.snapshot().trials >= before + 10);
+}
