@@ -122,3 +122,24 @@ async fn a_repair_task_that_tries_again_and_again_is_alive() {
     sleep(Duration::from_secs(10)).await;
     assert!(breaker.snapshot().trials >= before + 10);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_replaced_repair_task_does_nothing_while_the_next_one_tries() {
+    let breaker = Arc::new(Breaker::default());
+    let fails = Arc::new(Notify::new());
+    let failing = Arc::clone(&fails);
+    breaker.repair(Duration::MAX, move || {
+        let fails = Arc::clone(&failing);
+        async move {
+            fails.notified().await;
+            Some(Err(down()))
+        }
+    });
+    yield_now().await;
+    breaker.repair(Duration::ZERO, std::future::pending);
+    yield_now().await;
+    fails.notify_one();
+    sleep(Duration::from_secs(10)).await;
+    let seen = breaker.snapshot();
+    assert_eq!((seen.opened, seen.trials), (0, 2));
+}

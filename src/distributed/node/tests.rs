@@ -376,3 +376,17 @@ fn tokens_at_once_behind_promised_ones_leave_the_instant_of_the_last_promise() {
     leases.push(Lease::new(1_000_000, Pace::AT_ONCE, 0, 2));
     assert_eq!((leases.ends(), leases.last(), leases.rest(1_000_000)), (Some(5_000_000), 8, 4_000));
 }
+
+/// Of promises that are not in one row, one can return. The others are void: the store forgets the node.
+#[test]
+fn a_node_that_leaves_keeps_no_promise() {
+    let mut node = Node::new(Outage::Wait).keeping(0, 9, u64::MAX);
+    node.receive(0, 1, 0, &LeaseGrant { allowance: 9, ..LeaseGrant::default() });
+    let pace = Pace::of(&QuotaTerms::of(&SHARED, 0).unwrap(), 0);
+    for last in [5, 9] {
+        node.state.leases().push(Lease { last, ..Lease::new(u64::MAX, pace, 0, 3) });
+    }
+    let now = LeaseRequest::LEASE_TIME.as_nanos() as u64 / 2;
+    let Some(Plan::Request(ask)) = node.state.plan(&node.rovers, now) else { panic!("it leaves") };
+    assert_eq!((ask.leave, ask.last, ask.unused, node.state.leases().promised()), (true, 9, 3, 0));
+}

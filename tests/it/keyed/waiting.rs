@@ -285,3 +285,26 @@ fn try_now_grants_what_a_key_has_and_otherwise_does_nothing() {
     drop(keyed.try_acquire(&1, 1).unwrap());
     assert!(keyed.clone().consume_owned(1, 1).try_now().is_err());
 }
+
+#[test]
+fn a_claim_of_a_key_polled_after_it_was_ready_panics() {
+    let (keyed, clock) = manual(|it| it.quota(Quota::per_second(10).burst(1)));
+    let is_spent = |done: &mut dyn FnMut()| {
+        let panic = catch_unwind(AssertUnwindSafe(done)).unwrap_err();
+        assert!(panic.downcast_ref::<String>().unwrap().contains("polled after it had completed"));
+    };
+    let mut at_once = task::spawn(keyed.consume(&1, 1));
+    drop(assert_ready_ok!(at_once.poll()));
+    is_spent(&mut || drop(at_once.poll()));
+    let mut waiting = pending(keyed.consume(&1, 1));
+    tick_after(&clock, &keyed, 100 * MILLI);
+    drop(assert_ready_ok!(waiting.poll()));
+    is_spent(&mut || drop(waiting.poll()));
+    let mut refused = task::spawn(keyed.consume(&1, 1).within(Duration::ZERO));
+    assert!(assert_ready!(refused.poll()).is_err());
+    is_spent(&mut || drop(refused.poll()));
+    let mut closed = pending(keyed.consume(&1, 1));
+    keyed.close();
+    assert_eq!(assert_ready!(closed.poll()).unwrap_err(), ConsumeError::Closed);
+    is_spent(&mut || drop(closed.poll()));
+}

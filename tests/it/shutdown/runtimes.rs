@@ -112,6 +112,22 @@ fn a_thread_that_blocks_on_a_shut_down_runtime_is_refused() {
     });
 }
 
+/// The driver of its keys has ended before the claim relied on it.
+#[cfg(feature = "keyed")]
+#[test]
+fn a_thread_that_waits_for_a_key_on_a_shut_down_runtime_is_refused() {
+    to_its_end(|| {
+        let keys = KeyedLimiter::new(Quota::per_day(1)).unwrap();
+        drop(keys.try_acquire(&1, 1).unwrap());
+        for runtime in [workers(1), alone()] {
+            let handle = runtime.handle().clone();
+            runtime.shutdown_background();
+            assert_eq!(handle.block_on(keys.consume(&1, 1)).unwrap_err(), ConsumeError::NoRuntime);
+        }
+        assert_eq!(keys.snapshot().waiting_tasks, 0);
+    });
+}
+
 /// The thread is served or refused: it neither hangs nor spins.
 #[test]
 fn a_thread_that_blocks_on_a_runtime_during_its_shutdown_returns() {
