@@ -22,6 +22,7 @@ pub use std::time::Duration;
 
 pub use fastrand::Rng;
 pub use futures::FutureExt;
+pub use futures::future::try_join_all;
 pub use proptest::prelude::*;
 pub use tokio::task::JoinSet;
 pub use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -97,10 +98,16 @@ impl Fixture {
 
     #[track_caller]
     pub fn denied(&self, cost: u64) -> Denied {
-        match self.limiter.try_acquire(cost) {
-            Err(TryAcquireError::Denied(denied)) => denied,
-            other => panic!("{other:?}"),
-        }
+        denied(self.limiter.try_acquire(cost))
+    }
+}
+
+/// The denial that a call got.
+#[track_caller]
+pub fn denied(answer: Result<impl Sized, TryAcquireError>) -> Denied {
+    match answer.map(drop) {
+        Err(TryAcquireError::Denied(denied)) => denied,
+        other => panic!("{other:?}"),
     }
 }
 

@@ -18,24 +18,20 @@ fn the_stride_doubles_while_whole_strides_are_consumed_fast_up_to_its_limit() {
     assert_eq!(tokens, [0, 1, 2, 4, 8, 16, 32, 64, 64]);
 }
 
+/// Slow calls and a clock that stands still reset it.
 #[test]
-fn slow_calls_and_a_clock_that_stands_still_reset_the_stride() {
-    let mut slow = grown(5);
-    slow.adapt(slow.tail + 16, slow.now + 16_001, MOST);
-    assert_eq!(slow.tokens, 0, "less than a token per microsecond");
-    let mut just = grown(5);
-    just.adapt(just.tail + 16, just.now + 16_000, MOST);
-    assert_eq!(just.tokens, 32);
-    let mut still = grown(5);
-    still.adapt(still.tail + 16, still.now, MOST);
-    assert_eq!(still.tokens, 0);
-}
-
-#[test]
-fn the_second_of_two_callers_at_the_end_of_a_stride_keeps_the_stride() {
-    let mut stride = grown(5);
-    stride.adapt(stride.tail + 1, stride.now + 50, MOST);
-    assert_eq!(stride.tokens, 16, "not a whole stride, but at the same pace");
+fn a_stride_of_16_tokens_adapts_to_what_was_consumed_in_which_time() {
+    for (consumed, nanos, tokens, why) in [
+        (16, 16_000, 32, "just a token per microsecond"),
+        (16, 16_001, 0, "less than a token per microsecond"),
+        (16, 0, 0, "the clock stands still"),
+        (1, 50, 16, "the second of two callers at its end: not a whole stride, but at the same pace"),
+        (0, 0, 16, "the same reading twice"),
+    ] {
+        let mut stride = grown(5);
+        stride.adapt(stride.tail + consumed, stride.now + nanos, MOST);
+        assert_eq!(stride.tokens, tokens, "{why}");
+    }
 }
 
 #[test]
@@ -44,13 +40,6 @@ fn an_older_reading_that_arrives_late_changes_nothing() {
     let (tail, now) = (stride.tail, stride.now);
     stride.adapt(tail + 1, now - 1, MOST);
     assert_eq!((stride.tokens, stride.tail, stride.now), (16, tail, now));
-}
-
-#[test]
-fn the_same_reading_twice_changes_nothing() {
-    let mut stride = grown(5);
-    stride.adapt(stride.tail, stride.now, MOST);
-    assert_eq!(stride.tokens, 16);
 }
 
 #[test]

@@ -9,10 +9,8 @@ fn down() -> StoreError {
     StoreError::Unreachable("the server is down".to_owned())
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_trial_of_a_replaced_repair_task_does_not_open_the_circuit_again() {
-    let breaker = Arc::new(Breaker::default());
-    breaker.open("the server is down".to_owned());
+/// Starts a repair task whose trials fail, each when it is told so.
+fn repair_in_vain(breaker: &Arc<Breaker>) -> Arc<Notify> {
     let fails = Arc::new(Notify::new());
     let failing = Arc::clone(&fails);
     breaker.repair(Duration::MAX, move || {
@@ -22,6 +20,14 @@ async fn a_trial_of_a_replaced_repair_task_does_not_open_the_circuit_again() {
             Some(Err(down()))
         }
     });
+    fails
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_of_a_replaced_repair_task_does_not_open_the_circuit_again() {
+    let breaker = Arc::new(Breaker::default());
+    breaker.open("the server is down".to_owned());
+    let fails = repair_in_vain(&breaker);
     yield_now().await;
     assert_eq!(breaker.snapshot().circuit, Circuit::HalfOpen);
     // The first task counts as ended.
@@ -126,15 +132,7 @@ async fn a_repair_task_that_tries_again_and_again_is_alive() {
 #[tokio::test(start_paused = true)]
 async fn a_replaced_repair_task_does_nothing_while_the_next_one_tries() {
     let breaker = Arc::new(Breaker::default());
-    let fails = Arc::new(Notify::new());
-    let failing = Arc::clone(&fails);
-    breaker.repair(Duration::MAX, move || {
-        let fails = Arc::clone(&failing);
-        async move {
-            fails.notified().await;
-            Some(Err(down()))
-        }
-    });
+    let fails = repair_in_vain(&breaker);
     yield_now().await;
     breaker.repair(Duration::ZERO, std::future::pending);
     yield_now().await;

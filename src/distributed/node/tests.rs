@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Quota;
+use crate::core::classes::ROOT;
 use crate::core::queue::Place;
 use crate::core::state::Reach;
 use crate::core::supply::Supply;
@@ -46,14 +47,7 @@ impl Node {
     fn waiting(mut self, costs: &[u64]) -> Self {
         for cost in costs {
             let mut place = Box::pin(Place::new());
-            self.state.enter(
-                &self.rovers,
-                place.as_mut(),
-                crate::core::classes::ROOT,
-                *cost,
-                Waker::noop().clone(),
-                None,
-            );
+            self.state.enter(&self.rovers, place.as_mut(), ROOT, *cost, Waker::noop().clone(), None);
             self.places.push(place);
         }
         self
@@ -169,7 +163,7 @@ fn a_node_that_waits_owes_or_was_promised_something_is_not_at_rest() {
     assert_eq!(held_back.state.deficiency(&held_back.rovers), 0);
     assert!(!is_at_rest(held_back));
     let mut debtor = Node::new(Outage::Wait);
-    debtor.state.charge(&debtor.rovers, crate::core::classes::ROOT, 3);
+    debtor.state.charge(&debtor.rovers, ROOT, 3);
     assert!(!is_at_rest(debtor));
     assert!(!is_at_rest(Node::new(Outage::Wait).promised(&[(1_000, 3, false)])));
 }
@@ -192,19 +186,9 @@ fn an_answer_goes_on_with_the_one_before_unless_others_were_between_or_it_is_rep
     let pieces = |before, behind, once, later| {
         let mut node = Node::new(Outage::Wait);
         node.receive(0, 1, 0, &LeaseGrant { promised: 5, allowance: 20, ..LeaseGrant::default() });
-        node.receive(
-            0,
-            2,
-            0,
-            &LeaseGrant {
-                before,
-                queued_before: behind,
-                now: once,
-                promised: later,
-                allowance: 20,
-                ..LeaseGrant::default()
-            },
-        );
+        let (queued_before, now, promised) = (behind, once, later);
+        let second = LeaseGrant { before, queued_before, now, promised, allowance: 20, ..LeaseGrant::default() };
+        node.receive(0, 2, 0, &second);
         node.pieces()
     };
     assert_eq!(pieces(1, 5, 0, 3), [8]);
@@ -246,7 +230,7 @@ fn what_the_front_cannot_use_returns_with_the_request_for_all_of_its_tokens() {
     let terms = QuotaTerms::of(&SHARED, 0).unwrap();
     let returned = |cost, debt, allowance, pace| {
         let mut node = Node::new(Outage::Wait);
-        node.state.charge(&node.rovers, crate::core::classes::ROOT, debt);
+        node.state.charge(&node.rovers, ROOT, debt);
         let mut node = node.waiting(&[cost]);
         node.state.leases().push(Lease { last: 9, ..Lease::new(0, pace, 0, 3) });
         node.allow(allowance, u64::MAX);
@@ -316,7 +300,7 @@ fn what_the_front_saved_is_for_the_next_claim_when_it_leaves_and_returns_if_that
         assert_eq!((node.serve(15), node.wants(15)), ((2, 0), None));
         node.state.pause_for(&node.rovers, 15, gate);
         let mut front = node.places.remove(0);
-        _ = node.state.depart(&node.rovers, front.as_mut(), crate::core::classes::ROOT);
+        _ = node.state.depart(&node.rovers, front.as_mut(), ROOT);
         let now = node.serve(15);
         (now, node.serve(16), node.serve(1_000_000_000))
     };
@@ -334,7 +318,7 @@ fn what_the_front_saved_of_the_share_ends_with_the_outage() {
     let now = 500_000_000;
     assert_eq!((node.serve(now), node.head()), ((1, 0), 5));
     let mut front = node.places.remove(0);
-    _ = node.state.depart(&node.rovers, front.as_mut(), crate::core::classes::ROOT);
+    _ = node.state.depart(&node.rovers, front.as_mut(), ROOT);
     node.receive(now, 1, 0, &LeaseGrant::default());
     assert_eq!((node.serve(now + 1), node.pieces()), ((0, 0), vec![]));
 }

@@ -81,7 +81,7 @@ fn a_grant_settled_to_the_maximum_under_a_cap_is_in_flight_and_released_as_a_who
             let in_flight = grants.iter().map(Grant::cost).sum();
             assert_eq!(in_flight, 80 + 200 * GIANT);
             assert_eq!(limiter.snapshot().in_flight, Some(in_flight));
-            let denied = super::numbers::denied(&limiter, 1);
+            let denied = denied(limiter.try_acquire(1));
             assert_eq!((denied.by, denied.retry_after), (Bound::InFlight, None));
             let mut queue = Queue::new(&limiter);
             queue.enter(100);

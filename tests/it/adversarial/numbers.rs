@@ -55,11 +55,11 @@ fn the_largest_burst_passes_at_once_and_not_a_token_more() {
         let builder = builder.quota(Quota::per_second(1).burst(MOST)).quota(each_nano).max_in_flight(MOST);
         let limiter = builder.build().unwrap();
         let grant = limiter.try_acquire(MOST).unwrap();
-        let denied = denied(&limiter, 1);
-        assert_eq!((denied.by, denied.retry_after, denied.remaining), (Bound::InFlight, None, 0));
+        let full = denied(limiter.try_acquire(1));
+        assert_eq!((full.by, full.retry_after, full.remaining), (Bound::InFlight, None, 0));
         drop(grant);
-        let denied = self::denied(&limiter, 1);
-        assert_eq!((denied.by, denied.retry_after), (Bound::Quota(0), Some(SECOND)));
+        let empty = denied(limiter.try_acquire(1));
+        assert_eq!((empty.by, empty.retry_after), (Bound::Quota(0), Some(SECOND)));
         clock.advance(SECOND);
         drop(limiter.try_acquire(1).unwrap());
         assert_eq!(limiter.available(), 0);
@@ -158,13 +158,6 @@ fn everything_can_be_estimated() {
             }
             noted
         });
-    }
-}
-
-pub(crate) fn denied(limiter: &Limiter, cost: u64) -> Denied {
-    match limiter.try_acquire(cost) {
-        Err(TryAcquireError::Denied(denied)) => denied,
-        other => panic!("{other:?}"),
     }
 }
 

@@ -517,9 +517,7 @@ async fn history(seed: u64) {
         }
         sleep(Duration::from_micros(random.u64(..2 * period as u64) >> random.u32(..20))).await;
     }
-    for call in calls {
-        call.await.unwrap();
-    }
+    try_join_all(calls).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

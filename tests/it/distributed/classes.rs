@@ -415,7 +415,5 @@ async fn a_paused_node_asks_no_tokens_for_its_classes() {
     let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(class.clone().consume_owned(3))).collect();
     sleep(millis(9_900)).await;
     assert_eq!(store.snapshot().granted, granted);
-    for claim in waiting {
-        drop(claim.await.unwrap().unwrap());
-    }
+    try_join_all(waiting).await.unwrap().into_iter().for_each(|answer| drop(answer.unwrap()));
 }

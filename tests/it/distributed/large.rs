@@ -154,9 +154,7 @@ async fn claims_of_half_a_burst_keep_the_law() {
                 _ => links.iter().for_each(|link| link.cut(Cut::Nowhere)),
             }
         }
-        for caller in callers {
-            caller.await.unwrap();
-        }
+        try_join_all(callers).await.unwrap();
         // Tokens that are granted at once may be late by the latency from the store to the node. Timers are late by up
         // to a millisecond.
         let late = (latency + 1) as f64 / 1_000.0;

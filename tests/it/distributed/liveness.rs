@@ -100,9 +100,7 @@ impl Scene {
                     })
                     .collect();
                 let node = stays.then_some(node);
-                for task in tasks {
-                    task.await.unwrap();
-                }
+                try_join_all(tasks).await.unwrap();
                 node
             });
             tasks.push(node);

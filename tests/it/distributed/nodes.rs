@@ -1,6 +1,7 @@
 //! Nodes of a fleet: limiters over one store.
 
 use super::law::Ledger;
+use std::fmt::Debug;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Store};
@@ -22,6 +23,13 @@ pub(crate) fn nodes(quota: Quota) -> (MemoryStore, [Limiter; 2]) {
     let store = MemoryStore::new();
     let nodes = [limiter(&store, quota), limiter(&store, quota)];
     (store, nodes)
+}
+
+/// How long the claim waits.
+pub(crate) async fn wait_of<T, E: Debug>(claim: impl Future<Output = Result<T, E>>) -> Duration {
+    let began = Instant::now();
+    drop(claim.await.unwrap());
+    began.elapsed()
 }
 
 pub(crate) const fn millis(millis: u64) -> Duration {

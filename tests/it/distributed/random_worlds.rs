@@ -285,9 +285,7 @@ async fn any_calls_on_any_nodes_keep_the_rate_law_of_one_bucket() {
                 _ => store.set_reachable(true),
             }
         }
-        for caller in callers {
-            caller.await.unwrap();
-        }
+        try_join_all(callers).await.unwrap();
         // Tokens that are granted at once may be late by the latency from the store to the node. Timers are late by up
         // to a millisecond.
         let excess = ledger.excess(rate, burst) - (lateness * rate) as f64 / 1_000.0;

@@ -27,9 +27,7 @@ fn the_rate_and_the_order_are_kept_by_two_workers() {
         let start = Instant::now();
         limiter.set_quota(0, Quota::per_second(20_000).burst(5)).unwrap();
         runtime.block_on(async {
-            for task in tasks {
-                task.await.unwrap();
-            }
+            try_join_all(tasks).await.unwrap();
         });
         let order = order.lock().unwrap();
         assert_eq!(order.len(), COUNT);

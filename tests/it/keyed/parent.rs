@@ -23,13 +23,6 @@ fn pair(parent: Quota, key: Quota) -> (ManualClock, Limiter, KeyedLimiter<u32>) 
     (clock, global, keyed)
 }
 
-fn denied(result: Result<impl Sized, TryAcquireError>) -> Denied {
-    match result.map(drop) {
-        Err(TryAcquireError::Denied(denied)) => denied,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn a_grant_takes_from_both_and_a_refusal_from_neither() {
     let (clock, global, keyed) = pair(Quota::per_second(10).burst(5), Quota::per_second(1).burst(3));

@@ -388,7 +388,6 @@ fn one_quota_of_a_key_changes_and_the_other_keeps_its_limit_and_its_level() {
 #[test]
 fn no_builder_overwrites_a_setting_silently() {
     let quota = Quota::per_second(1);
-    let twice = |setting| ConfigError::SetTwice { setting };
     let parent = Limiter::new(quota).unwrap();
     let keyed = || KeyedLimiter::<u8>::builder().quota(quota);
     let errors = [
@@ -401,17 +400,14 @@ fn no_builder_overwrites_a_setting_silently() {
         ("weight_by", keyed().weight_by(|_| 1).weight_by(|_| 2).build().err()),
         ("quota_by", KeyedLimiter::<u8>::builder().quota_by(move |_| quota).quota_by(move |_| quota).build().err()),
     ];
-    for (setting, error) in errors {
-        assert_eq!(error, Some(twice(setting)));
-    }
     let limiter = || Limiter::builder().quota(quota);
-    let errors = [
+    let of_limiters = [
         ("max_in_flight", limiter().max_in_flight(5).max_in_flight(6).build().err()),
         ("max_waiting", limiter().max_waiting(5).max_waiting(6).build().err()),
         ("clock", limiter().clock(ManualClock::new()).clock(ManualClock::new()).build().err()),
     ];
-    for (setting, error) in errors {
-        assert_eq!(error, Some(twice(setting)));
+    for (setting, error) in errors.into_iter().chain(of_limiters) {
+        assert_eq!(error, Some(ConfigError::SetTwice { setting }));
     }
     assert_eq!(keyed().quota_by(move |_| quota).build().err(), Some(ConfigError::QuotaAndQuotaBy));
     let five = KeyedLimiter::<u8>::builder().quotas(vec![quota; 5]).build().err();

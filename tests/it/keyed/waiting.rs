@@ -147,9 +147,7 @@ fn a_runtime_that_ends_strands_no_claim_of_another() {
     drop(ahead);
     drop(first);
     second.block_on(async {
-        for task in behind {
-            task.await.unwrap();
-        }
+        try_join_all(behind).await.unwrap();
     });
     assert_eq!(done.load(Ordering::Relaxed), count);
 }

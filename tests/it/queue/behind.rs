@@ -63,10 +63,7 @@ fn a_tick_wakes_a_batch_at_most() {
 
 #[test]
 fn a_caller_that_wants_tokens_wakes_a_batch_at_most_and_does_not_overtake() {
-    wakes_a_batch(|limiter| match limiter.try_acquire(1) {
-        Err(TryAcquireError::Denied(denied)) => assert_eq!(denied.by, tollgate::Bound::Queue),
-        other => panic!("{other:?}"),
-    });
+    wakes_a_batch(|limiter| assert_eq!(denied(limiter.try_acquire(1)).by, Bound::Queue));
     wakes_a_batch(|limiter| pending(limiter.clone().consume_owned(1)));
     wakes_a_batch(|limiter| pending(limiter.clone().consume_owned(1).within(HOUR)));
 }

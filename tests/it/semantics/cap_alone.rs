@@ -3,8 +3,7 @@
 use super::*;
 
 fn capped(tokens: u64) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    (Limiter::builder().max_in_flight(tokens).clock(clock.clone()).build().unwrap(), clock)
+    built(Limiter::builder().max_in_flight(tokens))
 }
 
 #[test]

@@ -119,9 +119,7 @@ async fn live(seed: u64) -> (u64, f64, String) {
             _ => world.store.set_reachable(true),
         }
     }
-    for caller in callers {
-        caller.await.unwrap();
-    }
+    try_join_all(callers).await.unwrap();
     let name = format!("{} nodes, {} keys of {}, {latency} ms", count, world.ledgers.len(), world.quota);
     // Tokens that are granted at once may be late by the latency from the store to the node. Timers are late by up to a
     // millisecond.

@@ -20,9 +20,7 @@ async fn waiters_of_a_key_are_served_in_order_and_at_their_instants() {
         }));
         sleep(Duration::from_micros(1)).await;
     }
-    for task in all {
-        task.await.unwrap();
-    }
+    try_join_all(all).await.unwrap();
     let order = order.lock().unwrap();
     for node in 0..2 {
         assert!(

@@ -39,14 +39,10 @@ async fn refusals_name_the_quota_of_a_distributed_key() {
         Err(ConsumeError::TooLate { quota_name, .. }) => quota_name,
         other => panic!("{other:?}"),
     };
-    let denied = |refusal| match refusal {
-        Err(TryAcquireError::Denied(denied)) => denied.quota_name(),
-        other => panic!("{other:?}"),
-    };
     drop(users.consume(&1, 10).await.unwrap());
     assert_eq!(late(users.consume(&1, 5).within(millis(1)).await.map(drop)), Some("second"), "by the store's reply");
-    assert_eq!(denied(users.try_acquire(&1, 5).map(drop)), Some("second"));
+    assert_eq!(denied(users.try_acquire(&1, 5)).quota_name(), Some("second"));
     let limiter = users.limiter(&1).unwrap();
-    assert_eq!(denied(limiter.try_acquire(5).map(drop)), Some("second"), "by the limiter of the key");
+    assert_eq!(denied(limiter.try_acquire(5)).quota_name(), Some("second"), "by the limiter of the key");
     assert_eq!(late(users.consume(&1, 5).within(millis(1)).await.map(drop)), Some("second"));
 }

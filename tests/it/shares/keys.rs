@@ -208,9 +208,7 @@ async fn keys_are_served_by_drivers() {
             tokio::spawn(async move { keyed.wait(&(number % WEIGHTS.len()), 1).await })
         })
         .collect();
-    for task in tasks {
-        task.await.unwrap().unwrap();
-    }
+    try_join_all(tasks).await.unwrap().into_iter().for_each(Result::unwrap);
     assert_eq!(start.elapsed().as_millis(), 1_000);
     assert_eq!(parent.snapshot().granted, 100);
 }

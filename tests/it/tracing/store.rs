@@ -31,9 +31,7 @@ async fn an_outage_is_an_event_when_it_begins_and_one_when_it_ends_for_all_limit
         sleep(Duration::from_secs(5)).await;
         let [ended] = &events(&subscriber)[..] else { panic!("one event") };
         assert!(ended.contains("INFO") && ended.contains("outage of the store is over"), "{ended}");
-        for waiter in waiters {
-            waiter.await.unwrap().unwrap();
-        }
+        try_join_all(waiters).await.unwrap().into_iter().for_each(Result::unwrap);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Calls that look at many classes, debts or waiters release the lock now and then.
 
 use super::bounded_work::{FEW, classes, hundred};
+use super::pending;
 use crate::core::steps;
 use crate::{Clock, Limiter, Quota, Share, TryAcquireError};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,14 +51,19 @@ impl StepClock {
     }
 }
 
+/// A limiter with classes, and its clock.
+fn divided(quota: Quota) -> (&'static StepClock, Limiter) {
+    let clock = StepClock::new();
+    (clock, Limiter::builder().quota(quota).classes().clock(clock).build().expect("valid"))
+}
+
 #[test]
 fn the_wait_behind_a_long_queue_is_looked_at_in_steps() {
     let clock = StepClock::new();
     let builder = Limiter::builder().quota(Quota::per_second(100).burst(20)).quota(Quota::per_second(9).stepped());
     let limiter = builder.clock(clock).build().expect("valid");
     while limiter.try_acquire(1).is_ok() {}
-    let mut waiting: Vec<_> = (0..40_000).map(|_| spawn(limiter.consume(1))).collect();
-    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let mut waiting: Vec<_> = (0..40_000).map(|_| pending(limiter.consume(1))).collect();
     let wait = Some(Duration::from_secs(4_445));
     let calls: [&dyn Fn() -> bool; 3] = [
         &|| limiter.estimate(1) == wait,
@@ -78,21 +84,17 @@ fn the_wait_behind_a_long_queue_is_looked_at_in_steps() {
         );
         let (most, holds) = clock.most_and_holds_of(|| assert!(call()));
         assert!(most <= FEW && holds == 1, "{most} claims, {holds} holds of the lock");
-        let mut last = spawn(limiter.consume(1));
-        assert!(last.poll().is_pending());
+        let last = pending(limiter.consume(1));
         waiting.push(last);
     }
 }
 
 #[test]
 fn the_debts_of_classes_are_charged_at_once_and_taken_off_in_steps() {
-    let clock = StepClock::new();
-    let quota = Quota::per_second(100).burst(3_000).initial(1_000);
-    let limiter = Limiter::builder().quota(quota).classes().clock(clock).build().expect("valid");
+    let (clock, limiter) = divided(Quota::per_second(100).burst(3_000).initial(1_000));
     let classes = classes(&limiter, 1_000);
     let mut grants: Vec<_> = classes.iter().map(|class| class.try_acquire(1).expect("there")).collect();
-    let mut waiting = spawn(limiter.consume(1));
-    assert!(waiting.poll().is_pending());
+    let waiting = pending(limiter.consume(1));
     grants.iter_mut().for_each(|grant| grant.settle(2));
     let most = clock.most_of(|| drop(waiting));
     assert!((256..=256 + FEW).contains(&most), "{most} debts while the lock was held");
@@ -105,14 +107,12 @@ fn the_debts_of_classes_are_charged_at_once_and_taken_off_in_steps() {
 /// A call that serves the last waiter finds debts that were charged and are not taken off yet. They have no turn.
 #[test]
 fn debts_that_the_call_itself_has_charged_hold_no_claim_back() {
-    let clock = StepClock::new();
-    let limiter = Limiter::builder().quota(Quota::per_second(2_000)).classes().clock(clock).build().expect("valid");
+    let (clock, limiter) = divided(Quota::per_second(2_000));
     let classes = classes(&limiter, 1_000);
     let capped = limiter.class("capped", Share::weight(1).ceiling(Quota::per_second(2_000))).expect("free");
     let mut grants: Vec<_> = classes.iter().map(|class| class.try_acquire(1).expect("there")).collect();
     limiter.try_acquire(1_000).expect("there").forget();
-    let mut waiting = spawn(limiter.consume(1));
-    assert!(waiting.poll().is_pending());
+    let mut waiting = pending(limiter.consume(1));
     grants.iter_mut().for_each(|grant| grant.settle(2));
     clock.secs.store(5, Ordering::Relaxed);
     assert!(capped.try_acquire(1).is_ok());
@@ -121,13 +121,10 @@ fn debts_that_the_call_itself_has_charged_hold_no_claim_back() {
 
 #[test]
 fn floors_that_exceed_the_rate_are_scaled_in_steps() {
-    let clock = StepClock::new();
-    let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(10).initial(0)).classes().clock(clock);
-    let limiter = builder.build().expect("valid");
+    let (clock, limiter) = divided(Quota::per_second(1_000).burst(10).initial(0));
     let share = Share::weight(1).floor(Quota::per_second(1));
     let classes: Vec<_> = (0..1_000).map(|name| limiter.class(name.to_string(), share).expect("fits")).collect();
-    let mut waiting: Vec<_> = classes.iter().map(|class| spawn(class.consume(5))).collect();
-    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let _waiting: Vec<_> = classes.iter().map(|class| pending(class.consume(5))).collect();
     let check = |is_scaled: bool| {
         let mut state = limiter.core().state.lock();
         let tree = &state.classes_mut().expect("built with classes").scheduler.tree;
@@ -151,8 +148,7 @@ fn floors_that_exceed_the_rate_are_scaled_in_steps() {
 
 #[test]
 fn classes_with_scaled_floors_are_removed_together_in_steps() {
-    let clock = StepClock::new();
-    let limiter = Limiter::builder().quota(Quota::per_second(1_000)).classes().clock(clock).build().expect("valid");
+    let (clock, limiter) = divided(Quota::per_second(1_000));
     let outer = limiter.class("outer", Share::weight(1)).expect("free");
     let share = Share::weight(1).floor(Quota::per_second(1));
     let _inner: Vec<_> = (0..1_000).map(|name| outer.class(name.to_string(), share).expect("fits")).collect();
@@ -163,8 +159,7 @@ fn classes_with_scaled_floors_are_removed_together_in_steps() {
 
 #[test]
 fn a_meter_looks_at_the_classes_in_steps() {
-    let clock = StepClock::new();
-    let limiter = Limiter::builder().quota(hundred()).classes().clock(clock).build().expect("valid");
+    let (clock, limiter) = divided(hundred());
     let classes = classes(&limiter, 3_000);
     let most = clock.most_of(|| assert_eq!(limiter.core().class_totals().len(), classes.len()));
     assert!((1_024..=1_024 + FEW).contains(&most), "{most} classes while the lock was held");
@@ -172,13 +167,11 @@ fn a_meter_looks_at_the_classes_in_steps() {
 
 #[test]
 fn the_classes_in_a_removed_class_are_removed_in_steps() {
-    let clock = StepClock::new();
-    let limiter = Limiter::builder().quota(hundred()).classes().clock(clock).build().expect("valid");
+    let (clock, limiter) = divided(hundred());
     let share = Share::weight(1);
     let outer = limiter.class("outer", share).expect("free");
     let inner: Vec<_> = (0..1_000).map(|name| outer.class(name.to_string(), share).expect("free")).collect();
-    let mut waiting: Vec<_> = inner.iter().map(|class| spawn(class.consume(1))).collect();
-    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let mut waiting: Vec<_> = inner.iter().map(|class| pending(class.consume(1))).collect();
     let most = clock.most_of(|| outer.remove());
     assert!((256..=256 + FEW).contains(&most), "{most} classes while the lock was held");
     assert!(waiting.iter_mut().all(|claim| claim.poll().is_ready()));

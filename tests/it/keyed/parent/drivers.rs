@@ -120,9 +120,7 @@ async fn keys_that_waited_for_the_parent_are_removed_by_themselves() {
     // So that each of them waits: the background task only handles keys with waiters.
     drop(global.try_acquire(1).unwrap());
     let claims: Vec<_> = (0..5_u32).map(|key| tokio::spawn(keyed.clone().consume_owned(key, 1))).collect();
-    for claim in claims {
-        drop(claim.await.unwrap().unwrap());
-    }
+    try_join_all(claims).await.unwrap().into_iter().for_each(|answer| drop(answer.unwrap()));
     tokio::time::sleep(60 * SECOND).await;
     assert_eq!(keyed.snapshot().keys, 0, "removed by the background task");
 }
