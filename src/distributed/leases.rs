@@ -298,11 +298,14 @@ impl Leases {
         last.and_then(Lease::ends).map_or(0, |ends| ends.saturating_sub(now) / 1_000)
     }
 
-    /// Returns spare tokens with a request, and `tokens` of the last promised ones.
-    pub(crate) fn return_with(&mut self, ask: &mut LeaseRequest, tokens: u64, now: u64) {
+    /// Returns spare tokens with a request, and `tokens` of the last promised ones. In an outage they are lost: they came before
+    /// it, and the bucket may have filled up since.
+    pub(crate) fn return_with(&mut self, ask: &mut LeaseRequest, tokens: u64, now: u64, is_out: bool) {
         (ask.last, ask.rest) = (self.last(), self.rest(now));
-        ask.unused = self.give_back(tokens);
-        ask.back = self.take_spares();
+        (ask.unused, ask.back) = (self.give_back(tokens), self.take_spares());
+        if is_out {
+            (ask.back, ask.unused) = (0, 0);
+        }
     }
 
     /// Gives up `tokens` of the last promised ones. Those that are there become spare. Of the others, returns how many one

@@ -60,13 +60,10 @@ impl State {
             let is_useless = view.is_paused || ask.want > 0 && view.useless_to == Some(view.wanted.claim);
             let beyond = if view.has_unused { view.banked.saturating_sub(planner.allowance) } else { 0 };
             let leases = self.leases();
-            leases.return_with(ask, if ask.leave || is_useless { u64::MAX } else { beyond }, now);
+            let tokens = if ask.leave || is_useless { u64::MAX } else { beyond };
+            leases.return_with(ask, tokens, now, planner.is_out);
             if ask.leave {
                 leases.forget();
-            }
-            if planner.is_out {
-                // They came before the outage: see `persist`.
-                (ask.back, ask.unused) = (0, 0);
             }
             if !ask.leave && planner.classes.is_some() {
                 (ask.want, ask.first) = (classes.wanted.want, classes.wanted.first);

@@ -20,9 +20,11 @@ pub(crate) struct RefillHandle {
     core: Weak<Core>,
     store: Arc<dyn Store>,
     final_return: Arc<Mutex<Option<LeaseRequest>>>,
-    /// A request under way. The next refill task repeats it under its number; otherwise the store would seem to have
-    /// lost its state of this node.
+    /// A request under way, as it is repeated. The next refill task repeats it under its number; otherwise the store would
+    /// seem to have lost its state of this node.
     unanswered: Option<LeaseRequest>,
+    /// The store may have carried it out.
+    is_sent: bool,
     /// An answer that the limiter cannot take yet, because its clock panics. If the runtime ends, the next refill task passes
     /// it on.
     untaken: Option<Answered>,
@@ -34,8 +36,16 @@ pub(crate) struct RefillHandle {
 
 impl RefillHandle {
     pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
-        let core = Arc::downgrade(core);
-        Self { core, store, final_return, unanswered: None, untaken: None, is_placed: false, has_panicked: false }
+        Self {
+            core: Arc::downgrade(core),
+            store,
+            final_return,
+            unanswered: None,
+            is_sent: false,
+            untaken: None,
+            is_placed: false,
+            has_panicked: false,
+        }
     }
 
     pub(crate) async fn run(mut self) {
@@ -51,6 +61,10 @@ impl RefillHandle {
         }
         let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
+            if self.unanswered.is_some() {
+                // They came before that failed.
+                (ask.back, ask.unused) = (0, 0);
+            }
             ask.back += unseen.now;
             // Of promises that are not in one row, one can return.
             if unseen.promised > 0 {
@@ -67,11 +81,11 @@ impl RefillHandle {
     async fn ask(&mut self) -> bool {
         while self.untaken.is_none() {
             if self.unanswered.is_none() {
-                self.unanswered = next(&self.core).await;
+                (self.unanswered, self.is_sent) = (next(&self.core).await, false);
             }
-            let Some(ask) = self.unanswered.clone() else { return false };
-            self.untaken = self.persist(ask).await;
-            self.unanswered = None;
+            if self.unanswered.is_none() || !self.persist().await {
+                return false;
+            }
         }
         true
     }
@@ -110,21 +124,25 @@ impl RefillHandle {
     }
 
     /// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.
-    /// A request that was never sent is planned again first, because the callers it was for may be gone. Returns `None` if
-    /// they are, or the limiter is.
-    async fn persist(&mut self, mut ask: LeaseRequest) -> Option<Answered> {
+    /// A request that was never sent is planned again first, because the callers it was for may be gone. Returns false if the
+    /// limiter is, and the request has failed.
+    async fn persist(&mut self) -> bool {
         let store = Arc::clone(&self.store);
         let (store, tally) = (&*store, store.tally());
-        let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
-        loop {
-            let sent = Instant::now();
+        let (mut outage, mut failures) = (None::<Outage>, 0_u32);
+        while let Some(again) = &mut self.unanswered {
+            let mut ask = again.clone();
+            // Tokens that do not return at once are lost: the bucket may fill up without them.
+            (again.back, again.unused) = (0, 0);
+            let (sent, was_sent) = (Instant::now(), std::mem::replace(&mut self.is_sent, true));
             let error = match send(store, &mut ask).await {
                 Ok(answer) => {
                     drop(outage);
                     if failures > 0 {
                         tally.clear_error();
                     }
-                    return Some(Answered { ask, answer, sent });
+                    (self.unanswered, self.untaken) = (None, Some(Answered { ask, answer, sent }));
+                    return true;
                 }
                 Err(error) => error,
             };
@@ -132,7 +150,7 @@ impl RefillHandle {
             // The store answers, and soon a node says the period that has begun: that is no outage.
             let is_early = matches!(error, StoreError::OtherPeriod { .. });
             // Neither changes anything in the store.
-            is_sent |= !matches!(error, StoreError::NotSent(_)) && conflict.is_none() && !is_early;
+            self.is_sent = was_sent || !matches!(error, StoreError::NotSent(_)) && conflict.is_none() && !is_early;
             failures = failures.saturating_add(1);
             if is_early || conflict.is_some() {
                 outage = None;
@@ -140,29 +158,28 @@ impl RefillHandle {
                 outage.get_or_insert_with(|| Outage::begin(store, tally, &error, sent)).goes_on();
             }
             tally.note_error(&error);
-            let core = self.core.upgrade()?;
+            let Some(core) = self.core.upgrade() else { return false };
             if !is_early {
                 core.lose(conflict);
             }
             drop(core);
             store.backoff(failures).await;
-            // Tokens that do not return at once are lost: the bucket may fill up without them.
-            (ask.back, ask.unused) = (0, 0);
             // The final request is not planned again.
-            if !is_sent && !ask.leave {
+            if !self.is_sent && !ask.leave {
                 let may_rest = store.outage() == super::Outage::Wait && conflict.is_none();
-                match self.core.upgrade()?.plan_anew(may_rest) {
-                    Some(new) => ask = new,
-                    None if may_rest => return None,
-                    // Request nothing: the answer tells that the store grants tokens again.
-                    None => {
-                        (ask.want, ask.first, ask.ahead, ask.minimum) = (0, 0, 0, 0);
-                        ask.classes.clear();
+                let Some(core) = self.core.upgrade() else { return false };
+                match (core.plan_anew(may_rest), &mut self.unanswered) {
+                    (None, Some(again)) if !may_rest => {
+                        // Request nothing: the answer tells that the store grants tokens again.
+                        (again.want, again.first, again.ahead, again.minimum) = (0, 0, 0, 0);
+                        again.classes.clear();
                     }
+                    (new, unanswered) => *unanswered = new,
                 }
-                self.unanswered = Some(ask.clone());
             }
         }
+        // Nothing is asked for any more.
+        true
     }
 }
 

@@ -181,7 +181,7 @@ impl Source for Leases {
         if planner.may_be_known() {
             self.spare(unused);
             let mut ask = planner.final_request();
-            self.return_with(&mut ask, u64::MAX, now);
+            self.return_with(&mut ask, u64::MAX, now, planner.is_out);
             *planner.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
         }
         planner.take_waker()

@@ -1,6 +1,6 @@
 //! Stores that panic, or answer what no store can mean, for a while: the limiter goes on afterwards.
 
-use super::nodes::millis;
+use super::nodes::{limiter, millis};
 use crate::fixture::*;
 use tollgate::distributed::{ClassGrant, LeaseGrant, LeaseRequest, ReplyKind, Store, StoreCounters, StoreError};
 
@@ -8,6 +8,8 @@ use tollgate::distributed::{ClassGrant, LeaseGrant, LeaseRequest, ReplyKind, Sto
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Panic,
+    /// Panics before the request is sent.
+    PanicBefore,
     /// The next read of the counters panics, once the request is answered.
     Counters,
     /// This number of the answer, in the order of the script, is another one.
@@ -38,6 +40,9 @@ impl Store for Damaged {
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
             let classes = ask.classes.len();
+            if matches!(self.damage, Damage::PanicBefore) && self.is_damaged() {
+                std::panic::resume_unwind(Box::new("a store that fails"));
+            }
             let mut answer = self.store.ask(ask).await?;
             match self.damage {
                 Damage::Panic if self.is_damaged() => {
@@ -86,6 +91,27 @@ async fn a_store_that_panics_is_asked_again_after_a_pause() {
     let limiter = Limiter::builder().quota(Quota::per_second(1_000).burst(10)).distributed(store).build().unwrap();
     let took = consume_ten(&limiter, "a store that panics").await;
     assert!(took >= millis(3 * 500), "three pauses, but {took:?}");
+}
+
+/// The bucket has filled up without them: others would get them once more.
+#[tokio::test(start_paused = true)]
+async fn what_did_not_return_because_the_store_panicked_returns_no_later() {
+    let damaged = Damaged::new(Damage::PanicBefore, 0);
+    let quota = Quota::per_second(1_000).burst(100);
+    let (node, other) = (limiter(&damaged, quota), limiter(&damaged.store, quota));
+    // Gives up while the answer is on its way.
+    let waiting = pending(node.consume(100));
+    sleep(Duration::from_micros(1_500)).await;
+    drop(waiting);
+    damaged.left.store(1, Relaxed);
+    sleep(millis(485)).await;
+    assert_eq!((damaged.store.snapshot().granted, damaged.left.load(Relaxed)), (100, 0));
+    // The next refill task sends its request 500 ms after the panic.
+    let began = Instant::now();
+    other.wait(60).await.unwrap();
+    assert!(began.elapsed() <= millis(10), "the bucket is full again");
+    other.wait(90).await.unwrap();
+    assert!(began.elapsed() >= millis(50), "150 tokens in {:?}", began.elapsed());
 }
 
 /// The limiter has the tokens already when the loss of the store's state is counted. The next refill task must not pass the

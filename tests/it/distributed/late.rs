@@ -99,6 +99,38 @@ async fn tokens_of_a_lost_answer_are_not_granted_late() {
     }
 }
 
+/// The last request of a limiter returned them: after an outage, or after a request that was under way and failed. The bucket
+/// had filled up without them.
+#[tokio::test(start_paused = true)]
+async fn what_a_limiter_has_when_it_is_dropped_returns_at_once_or_never() {
+    for is_out in [true, false] {
+        let store = store_at(millis(1));
+        let quota = Quota::per_second(100).burst(100);
+        let link = Link::to(&store, Outage::Wait).repeating_after(millis(900));
+        let (dropped, other) = (limiter(&link, quota), limiter(&store, quota));
+        let mut grant = dropped.clone().consume_owned(100).await.unwrap();
+        sleep(millis(10)).await;
+        if is_out {
+            link.cut(Cut::Before);
+        } else {
+            store.set_latency(millis(450));
+            store.lose_answers(1);
+        }
+        assert!(timeout(millis(5), dropped.consume(5)).await.is_err(), "its request has failed, or is under way");
+        grant.settle(0);
+        drop((grant, dropped));
+        sleep(millis(500)).await;
+        link.cut(Cut::Nowhere);
+        store.set_latency(millis(1));
+        sleep(millis(380)).await;
+        let began = Instant::now();
+        other.wait(70).await.unwrap();
+        assert!(began.elapsed() <= millis(10), "{:?}", began.elapsed());
+        other.wait(80).await.unwrap();
+        assert!(began.elapsed() >= millis(500), "150 tokens in {:?}, {is_out}", began.elapsed());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
     let store = MemoryStore::new();

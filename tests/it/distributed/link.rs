@@ -22,6 +22,8 @@ pub enum Cut {
     Nowhere,
     /// Requests do not arrive.
     Before,
+    /// Requests are not sent, and the node is told so.
+    Unsent,
     /// Requests are carried out, and their answers are lost.
     After,
     /// Requests are carried out, and the node gets neither an answer nor an error.
@@ -57,6 +59,9 @@ impl Store for Link {
             let cut = || StoreError::Unreachable("the connection is cut".to_owned());
             if self.is_cut(Cut::Before) {
                 return Err(cut());
+            }
+            if self.is_cut(Cut::Unsent) {
+                return Err(StoreError::NotSent("there is no connection".to_owned()));
             }
             let answer = self.store.ask(ask).await;
             let is_answered = answer.is_ok() && !self.is_cut(Cut::Silent) && !self.is_cut(Cut::After);
