@@ -60,10 +60,11 @@ impl Node {
         self.state.put_planner(planner);
     }
 
-    fn receive(&mut self, now: u64, number: u64, bank: u64, answer: &LeaseGrant) {
+    /// Returns by how many tokens the quota may be exceeded, if the store has lost its state.
+    fn receive(&mut self, now: u64, number: u64, bank: u64, answer: &LeaseGrant) -> Option<u64> {
         let ask = LeaseRequest { banked: bank, ..LeaseRequest::new(1, number, QuotaTerms::of(&SHARED, 0).unwrap()) };
         let answered = Answered { ask, answer: answer.clone(), sent: tokio::time::Instant::now() };
-        self.state.receive(&self.rovers, now, &answered, 0);
+        self.state.receive(&self.rovers, now, &answered, 0)
     }
 
     /// What its refill task asks for, if anything.
@@ -245,6 +246,47 @@ fn what_the_front_cannot_use_returns_with_the_request_for_all_of_its_tokens() {
     assert_eq!(returned(6, 0, 0, older), (6, 0, 9, 3), "a quota was changed");
 }
 
+/// No claim can use them here, and other nodes can.
+#[test]
+fn what_comes_during_a_pause_returns() {
+    let returned = |gate| {
+        let mut node = Node::new(Outage::Wait).waiting(&[3]);
+        let pace = Pace::of(&QuotaTerms::of(&SHARED, 0).unwrap(), 0);
+        node.state.leases().push(Lease { last: 9, ..Lease::new(0, pace, 0, 3) });
+        node.state.pause_for(&node.rovers, 0, gate);
+        match node.state.plan(&node.rovers, 0) {
+            Some(Plan::Request(ask)) => ask.unused,
+            _ => 0,
+        }
+    };
+    assert_eq!([3_000_000, 3_000_001].map(returned), [0, 3]);
+}
+
+/// Not what it knows of, nor what the bucket would have minted since.
+#[test]
+fn what_a_store_has_lost_is_what_its_bucket_may_lack() {
+    const MILLI: u64 = 1_000_000;
+    let lost = |now, clock, before| {
+        let mut node = Node::new(Outage::Wait);
+        let answer = |before, clock, now| LeaseGrant {
+            before,
+            clock,
+            now,
+            allowance: 20,
+            remaining: 400,
+            ..LeaseGrant::default()
+        };
+        _ = (node.receive(0, 1, 0, &answer(0, 1_000_000, 5)), node.serve(1));
+        _ = (node.receive(50 * MILLI, 2, 0, &answer(1, 1_050_000, 7)), node.serve(50 * MILLI + 1));
+        node.receive(now, 3, 0, &answer(before, clock, 0))
+    };
+    assert_eq!([2, 1, 0].map(|before| lost(100 * MILLI, 1_100_000, before)), [None, Some(7), Some(12)]);
+    // The bucket is filled up in 513 ms.
+    assert_eq!([512, 513, 563].map(|ms| lost(ms * MILLI, 1_000_000 + ms * 1_000, 0)), [12, 7, 0].map(Some));
+    // When its clock leaps ahead, a store forgets nodes, and no requests of others.
+    assert_eq!([1, 0].map(|before| lost(100 * MILLI, 9_000_000, before)), [Some(7), None]);
+}
+
 #[test]
 fn of_a_repeated_answer_no_more_is_taken_than_may_be_kept() {
     let taken = [0, 1, 4, 9].map(|bank| {
@@ -328,7 +370,8 @@ fn what_the_front_saved_of_the_share_ends_with_the_outage() {
 fn refunded_tokens_beyond_the_allowance_return_to_the_store() {
     let mut node = Node::new(Outage::Wait).keeping(0, 3, u64::MAX);
     node.state.supply.refund(5, None);
-    assert_eq!((node.head(), node.state.leases().take_spares()), (3, 2));
+    let Some(Plan::Request(ask)) = node.state.plan(&node.rovers, 0) else { panic!("it returns them") };
+    assert_eq!((node.head(), ask.back, node.state.leases().take_spares()), (3, 2, 0));
 }
 
 /// They were lost if the clock had gone on by a nanosecond.
