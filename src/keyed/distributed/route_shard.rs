@@ -137,7 +137,7 @@ impl<K: Eq + Clone> RouteShards<K> {
         let result = act(&mut reply);
         if !has_limiter {
             let entry = Entry { key: key.clone(), hash, known: Known::Reply(reply) };
-            let most = usize::try_from(self.most / self.shards.len() as u64).unwrap_or(usize::MAX).max(1);
+            let most = usize::try_from(self.most / self.shards.len() as u64).unwrap_or(usize::MAX);
             shard.make_space(now, most, &mut gone);
             shard.keys.insert(hash, entry);
             shard.cached += 1;
