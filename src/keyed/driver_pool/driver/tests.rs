@@ -26,3 +26,34 @@ fn a_turn_takes_up_no_more_due_timers_than_it_looks_at_entries() {
     let steps = steps::take();
     assert!((1..=2 * ENTRIES_PER_TURN as u64).contains(&steps), "{steps}");
 }
+
+/// Also by a driver that is polled so seldom that its mailbox has forgotten most of them.
+#[test]
+fn timers_of_live_entries_that_are_gone_are_removed() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let _entered = runtime.enter();
+    let keys = KeyedLimiter::new(Quota::per_hour(1)).unwrap();
+    let mut driver = Box::pin(keys.replenisher());
+    let mut turn = || {
+        assert!(driver.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        driver.timers.len()
+    };
+    for _ in 0..3 {
+        assert_eq!(turn(), 0);
+        let wait = |key: u32| {
+            _ = keys.try_acquire(&key, 1);
+            let mut claim = spawn(keys.clone().consume_owned(key, 1));
+            assert!(claim.poll().is_pending());
+            claim
+        };
+        let waiting: Vec<_> = (0..100).map(wait).collect();
+        assert_eq!(turn(), 100);
+        let of_live = |live: Arc<Core>| (Arc::as_ptr(&live), live.key_hash().unwrap());
+        let live_entries: Vec<_> = keys.map.live_entries().into_iter().map(of_live).collect();
+        for claim in waiting {
+            drop(claim);
+            live_entries.iter().for_each(|(live, hash)| _ = EntryOwner::retire(&*keys.map, *live, *hash, 0));
+        }
+        assert_eq!(keys.map.live_entries().len(), 0);
+    }
+}
