@@ -158,3 +158,28 @@ impl State {
         oldest.saturating_sub(earlier)
     }
 }
+
+#[cfg(all(test, feature = "calendar", not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
+    use crate::clock::time::Chosen;
+    use std::time::Duration;
+
+    #[test]
+    fn how_many_periods_had_begun_is_known_of_each_instant_afterwards() {
+        let clock = ManualClock::new();
+        let calendars = Calendars::new(Time::other(Chosen::new(clock.clone())));
+        let periods = calendars.periods(&Quota::per_calendar_hour(10), None).unwrap();
+        let counts: Vec<_> = (0..2 * BEGUN as u64)
+            .map(|_| {
+                clock.advance(Duration::from_secs(3_600));
+                let now = calendars.time.now();
+                (now, periods.count(now))
+            })
+            .collect();
+        for (nth, (at, count)) in (0..).zip(&counts) {
+            assert_eq!((periods.count(*at), *count), (*count, counts[0].1 + nth));
+        }
+    }
+}
