@@ -56,6 +56,19 @@ async fn keys_with_cancelled_waiters_are_removed_too() {
     assert_eq!(keyed.snapshot().keys, 0, "removed by the background task");
 }
 
+/// It entered the queue, and was removed from it later.
+#[test]
+fn a_claim_that_has_waited_is_not_counted_as_refused() {
+    let (keyed, _): (KeyedLimiter<u32>, _) = manual(|it| it.quota(Quota::per_second(1)));
+    let _grant = keyed.try_acquire(&1, 1).unwrap();
+    let mut waiting = pending(keyed.consume(&1, 1));
+    keyed.close();
+    assert_eq!(assert_ready_err!(waiting.poll()), ConsumeError::Closed);
+    assert_eq!(keyed.snapshot().refused, 0);
+    assert_eq!(assert_ready_err!(spawn(keyed.consume(&1, 1)).poll()), ConsumeError::Closed);
+    assert_eq!(keyed.snapshot().refused, 1);
+}
+
 #[test]
 fn the_background_task_yields_after_some_grants_of_one_key() {
     let (keyed, clock): (KeyedLimiter<u32>, _) = manual(|it| it.quota(Quota::per_second(1).burst(10_000)));
