@@ -155,6 +155,30 @@ fn max_waiting_bounds_a_class_apart_from_the_others() {
 }
 
 #[test]
+fn max_waiting_bounds_all_classes_together() {
+    let builder = Limiter::builder().quota(hundred().initial(0)).max_waiting(2).classes();
+    let limiter = builder.clock(ManualClock::new()).build().expect("valid");
+    let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
+    let _waiting = [pending(a.consume(1)), pending(b.consume(1))];
+    for class in [a.clone(), b.clone()] {
+        assert_eq!(assert_ready_err!(spawn(class.consume(1)).poll()), ConsumeError::QueueFull { waiting: 2 });
+    }
+}
+
+/// A debt is in flight already, while it waits to be paid.
+#[test]
+fn a_debt_that_waits_leaves_less_of_the_cap_to_other_classes() {
+    let builder = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(10).classes();
+    let limiter = builder.clock(ManualClock::new()).build().expect("valid");
+    let [light, heavy] = [1, 1_000].map(|weight| limiter.class(weight.to_string(), Share::weight(weight)).unwrap());
+    let mut grant = light.try_acquire(5).expect("the cap has 10");
+    let _waiting = pending(light.consume(8));
+    grant.settle(8);
+    assert!(heavy.try_acquire(3).is_err(), "8 are in flight");
+    assert_eq!(heavy.try_acquire(1).expect("the cap has 2").remaining(), 1);
+}
+
+#[test]
 fn a_limiter_without_classes_makes_none() {
     let plain = Limiter::new(hundred()).expect("valid");
     assert_eq!(plain.class("a", Share::weight(1)).unwrap_err(), ConfigError::NoClasses);
