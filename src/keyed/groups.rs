@@ -318,10 +318,10 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     /// Makes space for one entry, and for some more so that the next insertions need no rebuild.
     pub(super) fn make_space(&mut self, hash_of: impl Fn(&E) -> u64) {
         if self.len() + self.capacity() / 8 >= self.capacity() {
-            // Grow by a quarter to a half, at random: tables that fill at one pace then do not grow at one time, so that about
-            // a sixth of all their places is free at any time.
-            let random = self.iter().next().map_or(0, |entry| super::mix(hash_of(entry)) >> 40) as usize % 64;
-            self.rebuild(self.len() + self.len() * (64 + random) / 256 + 1, hash_of);
+            // Grow by a half to the whole, at random: tables that fill at one pace then do not grow at one time, so that about
+            // a quarter of all their places is free at any time.
+            let random = self.iter().next().map_or(0, |entry| super::mix(hash_of(entry)) >> 40) as usize % 128;
+            self.rebuild(self.len() + self.len() * (128 + random) / 256 + 1, hash_of);
         }
     }
 
@@ -334,7 +334,11 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
 
     fn rebuild(&mut self, capacity: usize, hash_of: impl Fn(&E) -> u64) {
         let mut hashes = Vec::with_capacity(self.len());
-        self.groups.iter().for_each(|group| hashes.extend(group.entries.iter().flatten().map(&hash_of)));
+        for group in &self.groups {
+            for entry in group.entries.iter().flatten() {
+                hashes.push(hash_of(entry));
+            }
+        }
         let groups = (0..capacity.div_ceil(Self::FILLED)).map(|_| Group::new()).collect();
         let mut old = std::mem::replace(self, Self { groups, rebuilds: self.rebuilds.wrapping_add(1), ..Self::new() });
         self.keep_seconds(old.seconds.is_some());
