@@ -168,7 +168,7 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Removes the bound on the number of keys in memory: all keys that owe tokens are kept. Use it only if clients
     /// cannot choose their keys, or the keys are bounded elsewhere: a client that uses a new key for each request would
-    /// fill the memory. The map takes 150 kB before its first key.
+    /// fill the memory. The map takes 220 kB before its first key.
     pub fn unbounded_keys(self) -> Self {
         self.max_keys(u64::MAX)
     }

@@ -27,9 +27,9 @@ use std::time::Duration;
 
 /// The number of shards with the default bound on keys. It is large enough that a table of a million keys is rebuilt in
 /// small pieces, and small enough that the tables fill most of the memory pages they occupy.
-const SHARDS: usize = 270;
+const SHARDS: usize = 400;
 /// The number of shards without a bound on keys: four million keys are in pieces of the same size.
-const SHARDS_WITHOUT_BOUND: usize = 1_083;
+const SHARDS_WITHOUT_BOUND: usize = 1_600;
 /// Keys per shard, if the number of keys is bounded.
 const KEYS_PER_SHARD: u64 = 384;
 const MAX_SHARDS: u64 = 8_192;
