@@ -160,8 +160,8 @@ impl Bucket<Capped> {
 impl<C> Bucket<C> {
     fn build(quota: Quota, cap: Option<u64>, now: Duration) -> Result<Self, ConfigError> {
         quota.check()?;
-        quota.check_not_sliding(0, "Bucket")?;
-        quota.check_no_calendar(0, "a `Bucket`")?;
+        quota.check_not_sliding("Bucket")?;
+        quota.check_no_calendar("a `Bucket`")?;
         let minting = Minting {
             schedule: Schedule::new(quota, 0, whole_nanos(now)),
             claimed: 0,

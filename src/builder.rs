@@ -7,7 +7,7 @@ mod restore;
 use crate::clock::{Chosen, Clock};
 use crate::core::Core;
 use crate::core::source::{RequestTask, Source};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, QuotaError};
 use crate::handle::Limiter;
 use crate::observe::Observers;
 use crate::quota::Quota;
@@ -80,7 +80,7 @@ impl DryRunOf {
 /// Supplies one quota with tokens from outside of the limiter.
 pub(crate) trait Supplier: fmt::Debug + Send + Sync {
     /// Creates the source of tokens for the checked `quota` with this index.
-    fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, ConfigError>;
+    fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, QuotaError>;
     /// The background task that requests tokens for `core`.
     fn task(&self, core: &Arc<Core>) -> RequestTask;
 }

@@ -4,6 +4,7 @@
 mod bound;
 mod config;
 mod error_enum;
+mod quota;
 mod refused;
 #[cfg(feature = "state")]
 mod state;
@@ -11,6 +12,7 @@ mod state;
 pub use bound::Bound;
 pub use config::ConfigError;
 pub(crate) use error_enum::{error_enum, first};
+pub use quota::QuotaError;
 pub use refused::Refused;
 #[cfg(feature = "state")]
 pub use state::StateError;

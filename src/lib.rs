@@ -165,7 +165,7 @@
 //! | [`Grant`], [`OwnedGrant`] | hold tokens in flight, correct a cost |
 //! | [`ConsumeError`], [`TryAcquireError`], [`Denied`], [`Bound`] | react to a refusal |
 //! | [`Refused`] | report a refusal of either kind, as responses and spans do |
-//! | [`ConfigError`], [`BadQuota`], [`QuotaConflict`], [`ReleaseError`] | report what was configured wrong: at the build, by `quota_by`, by another machine, by a manual release |
+//! | [`ConfigError`], [`QuotaError`], [`BadQuota`], [`QuotaConflict`], [`ReleaseError`] | report what was configured wrong: at the build, by `quota_by`, by another machine, by a manual release |
 //! | [`Class`], [`Share`], [`ClassSnapshot`] | share a limiter by weight |
 //! | [`AsLimiter`], [`AnyLimiter`] | write code for limiters and classes; keep both in one list |
 //! | [`Join`], [`JoinError`], [`Reservation`] | claim from several limiters |
@@ -297,7 +297,8 @@ pub use {
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
     error::{
-        BadQuota, Bound, ConfigError, ConsumeError, Denied, QuotaConflict, Refused, ReleaseError, TryAcquireError,
+        BadQuota, Bound, ConfigError, ConsumeError, Denied, QuotaConflict, QuotaError, Refused, ReleaseError,
+        TryAcquireError,
     },
     grant::{Grant, OwnedGrant},
     handle::{AnyLimiter, Class, Limiter},

@@ -177,7 +177,7 @@ impl Quota {
     /// left when it is saved, or when its quota becomes sliding, counts as granted when the key is used next.
     ///
     /// Classes, distributed limiters, parents of keyed limiters and the [`Bucket`](crate::Bucket) support no sliding
-    /// quota, and return [`ConfigError::SlidingUnsupported`](crate::ConfigError::SlidingUnsupported).
+    /// quota, and return [`QuotaError::SlidingUnsupported`](crate::QuotaError::SlidingUnsupported).
     ///
     /// # Examples
     ///

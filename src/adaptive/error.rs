@@ -1,7 +1,7 @@
 //! What can be wrong with the settings of an adaptive rate.
 
 use crate::error::error_enum;
-use crate::{ConfigError, ParseQuotaError, Quota};
+use crate::{ConfigError, ParseQuotaError, Quota, QuotaError};
 use std::time::Duration;
 
 error_enum! {
@@ -13,12 +13,12 @@ error_enum! {
         #[error("{0}")]
         Parse(ParseQuotaError),
         /// A bound is no valid quota.
-        #[error("the {which} rate: {error}")]
+        #[error("the {which} rate {error}")]
         BadQuota {
             /// Which rate.
             which: &'static str,
-            /// The reason.
-            error: ConfigError,
+            /// What is wrong with it.
+            error: QuotaError,
         },
         /// A bound is a stepped, sliding or manual quota.
         #[error("the {which} rate is `{quota}`: an adaptive rate is continuous, write it like `10/s`")]

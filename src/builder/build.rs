@@ -7,9 +7,9 @@ use crate::core::rovers::Rovers;
 use crate::core::source::Source;
 use crate::core::state::State;
 use crate::core::supply::Supply;
-use crate::error::ConfigError;
 #[cfg(feature = "state")]
 use crate::error::StateError;
+use crate::error::{ConfigError, QuotaError};
 use crate::handle::Limiter;
 use crate::name::quota_names;
 use crate::quota::{check_cap, check_max_cost};
@@ -28,8 +28,8 @@ impl Builder {
             return Err(ConfigError::NoQuota);
         }
         for (index, quota) in self.quotas.iter().enumerate() {
-            let possible = if self.classes { quota.check_not_sliding(index, "classes") } else { Ok(()) };
-            quota.check_at(index).and(possible).map_err(|error| self.named(index, error))?;
+            let possible = if self.classes { quota.check_not_sliding("classes") } else { Ok(()) };
+            quota.check().and(possible).map_err(|reason| self.named(index, reason))?;
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
@@ -108,16 +108,16 @@ impl Builder {
             [] => Ok(None),
             [(Some(index), supplier)] => {
                 let source = supplier.source(*index, &self.quotas[*index], self.classes);
-                let source = source.map_err(|error| self.named(*index, error))?;
+                let source = source.map_err(|reason| self.named(*index, reason))?;
                 Ok(Some((*index, source, Arc::clone(supplier))))
             }
             _ => Err(ConfigError::DistributedQuotaCount),
         }
     }
 
-    /// Adds the name of the quota with the index `index` to an error about it.
-    fn named(&self, index: usize, error: ConfigError) -> ConfigError {
-        error.of_quota(self.names[index].as_deref())
+    /// The error of the quota with the index `index`.
+    fn named(&self, index: usize, reason: QuotaError) -> ConfigError {
+        reason.of(index, self.names[index].as_deref())
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {

@@ -118,8 +118,8 @@ impl Parent {
     pub(crate) fn sliding_quota(&self) -> Option<ConfigError> {
         let state = self.limiter.state.lock();
         let (index, _) = state.supply.smallest_window()?;
-        let error = state.supply.quotas()[index].quota.check_not_sliding(index, "parent").err()?;
-        Some(error.of_quota(state.name(index).map(|name| &**name)))
+        let error = state.supply.quotas()[index].quota.check_not_sliding("parent").err()?;
+        Some(error.of(index, state.name(index).map(|name| &**name)))
     }
 
     /// Changes the cost of a grant of a key from `cost` to `actual`. The operation that calls this has begun and must

@@ -65,7 +65,7 @@ const LAST: i64 = 1 << 52;
 ///
 /// # use tollgate::{Quota, distributed::QuotaTerms};
 /// let mut records = HashMap::new();
-/// let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
+/// let terms = QuotaTerms::of(&Quota::per_second(10)).unwrap();
 /// let mut request = LeaseRequest::new(1, 1, terms);
 /// (request.want, request.useful) = (12, 250_000); // the claims wait for 250 ms more
 /// let grant = ask(&mut records, "api", &request, 1_700_000_000_000_000).unwrap();

@@ -4,7 +4,7 @@ use super::{Leases, Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::builder::{Builder, Supplier};
 use crate::core::Core;
 use crate::core::source::{RequestTask, Source};
-use crate::error::ConfigError;
+use crate::error::QuotaError;
 use crate::quota::Quota;
 use std::sync::Arc;
 
@@ -37,12 +37,12 @@ impl Builder {
 }
 
 impl Outage {
-    /// Checks the share of quota number `index`.
-    pub(crate) fn check(self, index: usize) -> Result<(), ConfigError> {
+    /// Checks the share of a quota.
+    pub(crate) fn check(self) -> Result<(), QuotaError> {
         let Self::Share(share) = self else { return Ok(()) };
-        share.check_at(index)?;
-        share.check_no_calendar(index, "the share of an outage")?;
-        QuotaTerms::of(&share, index).map(drop)
+        share.check()?;
+        share.check_no_calendar("the share of an outage")?;
+        QuotaTerms::of(&share).map(drop)
     }
 }
 
@@ -51,10 +51,10 @@ impl Outage {
 struct StoreSupplier(Arc<dyn Store>);
 
 impl Supplier for StoreSupplier {
-    fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, ConfigError> {
-        let terms = QuotaTerms::of(quota, index)?.with_version(self.0.quota_version());
+    fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, QuotaError> {
+        let terms = QuotaTerms::of(quota)?.with_version(self.0.quota_version());
         let outage = self.0.outage();
-        outage.check(index)?;
+        outage.check()?;
         let mut planner = RefillPlanner::new(index, terms, outage);
         planner.classes = has_classes.then(Default::default);
         let mut leases = Leases::of(planner);

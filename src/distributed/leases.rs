@@ -148,7 +148,7 @@ impl Lease {
 
     /// The tokens that a node grants itself from `at` on, by a checked quota.
     pub(crate) fn of_our_own(at: u64, quota: &Quota) -> Self {
-        let terms = QuotaTerms::of(quota, 0).expect("the share of an outage was checked");
+        let terms = QuotaTerms::of(quota).expect("the share of an outage was checked");
         Self { own: true, ..Self::new(at, Pace::of(&terms, 0), 0, 1 << 61) }
     }
 

@@ -1,7 +1,7 @@
 //! A quota in the integers of the script.
 
 use crate::core::arithmetic::gcd;
-use crate::error::ConfigError;
+use crate::error::QuotaError;
 use crate::quota::{Calendar, Quota};
 use std::fmt;
 use std::time::Duration;
@@ -50,21 +50,21 @@ pub struct QuotaTerms {
 }
 
 impl QuotaTerms {
-    /// Converts the quota with this `index` of its limiter.
+    /// Converts a quota.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] if the quota is invalid, is manual or sliding, has a calendar with periods below a second, or exceeds
+    /// A [`QuotaError`] if the quota is invalid, is manual or sliding, has a calendar with periods below a second, or exceeds
     /// the range that can be counted exactly.
-    pub fn of(quota: &Quota, index: usize) -> Result<Self, ConfigError> {
-        quota.check_at(index)?;
-        quota.check_not_sliding(index, "distributed")?;
+    pub fn of(quota: &Quota) -> Result<Self, QuotaError> {
+        quota.check()?;
+        quota.check_not_sliding("distributed")?;
         if quota.is_manual() {
-            return Err(ConfigError::DistributedManual { quota: index, quota_name: None });
+            return Err(QuotaError::DistributedManual);
         }
-        let beyond = ConfigError::DistributedInexact { quota: index, quota_name: None };
+        let beyond = QuotaError::DistributedInexact;
         if quota.period_nanos() < SHORTEST {
-            quota.check_no_calendar(index, "a distributed limiter with periods below a second")?;
+            quota.check_no_calendar("a distributed limiter with periods below a second")?;
         }
         let (amount, period) = (quota.amount() as u128, quota.period_nanos() as u128);
         let (amount, period) = if quota.is_stepped() {

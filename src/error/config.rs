@@ -2,10 +2,8 @@
 
 #[cfg(feature = "state")]
 use super::StateError;
-use super::error_enum;
-use crate::name::Name;
+use super::{QuotaError, error_enum};
 use crate::quota::Quota;
-use std::time::Duration;
 
 error_enum! {
     /// An invalid configuration: names the field and says what to write instead.
@@ -18,114 +16,15 @@ error_enum! {
              `.max_in_flight(50)`"
         )]
         NoQuota,
-        /// The rate is zero.
-        #[error(
-            "{} has an amount of 0: give it at least 1 token per period, or use Quota::manual(capacity)",
-            Of(*quota, *quota_name)
-        )]
-        ZeroAmount {
+        /// A quota is invalid, or cannot be used here.
+        #[error("{} {reason}", Of(*quota, *quota_name))]
+        BadQuota {
             /// Index of the quota.
             quota: usize,
             /// The name of the quota, if it has one.
             quota_name: Option<&'static str>,
-        },
-        /// The period is zero, or below 3 ns with a calendar, or exceeds 64 bits of nanoseconds.
-        #[error("{} has a period of {period:?}: it must be 1 ns (3 ns with a calendar) to 584 years", Of(*quota, *quota_name))]
-        BadPeriod {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// The period given.
-            period: Duration,
-        },
-        /// The burst is zero, or exceeds the range of the rovers.
-        #[error(
-            "{} has a burst of {burst}, which is the amount unless `burst` sets it: it must be between 1 and {most}",
-            Of(*quota, *quota_name)
-        )]
-        BadBurst {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// The given burst, or the amount if no burst was given.
-            burst: u64,
-            /// The largest burst.
-            most: u64,
-        },
-        /// The step of a stepped quota does not fit into its bucket.
-        #[error(
-            "{} steps by {amount} but holds only {burst}: raise the burst to {amount} or lower the amount",
-            Of(*quota, *quota_name)
-        )]
-        StepAboveBurst {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// Tokens per step.
-            amount: u64,
-            /// The given burst.
-            burst: u64,
-        },
-        /// A sliding quota has a burst of its own.
-        #[error(
-            "{} is sliding and has a burst of {burst}: leave the burst out, all {amount} tokens may go at once",
-            Of(*quota, *quota_name)
-        )]
-        SlidingBurst {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// The given burst.
-            burst: u64,
-            /// The amount of the quota.
-            amount: u64,
-        },
-        /// A sliding quota was given where no windows are counted.
-        #[error(
-            "{} is sliding, which `{setting}` does not support: half of the amount as a continuous quota never grants more \
-             than the amount in a period",
-            Of(*quota, *quota_name)
-        )]
-        SlidingUnsupported {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// The setting or type that supports no sliding quota.
-            setting: &'static str,
-        },
-        /// A calendar quota has a burst that is not its amount.
-        #[error(
-            "{} of a calendar has a burst of {burst} and an amount of {amount}: leave `burst` out",
-            Of(*quota, *quota_name)
-        )]
-        CalendarBurst {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// Tokens per period.
-            amount: u64,
-            /// The given burst.
-            burst: u64,
-        },
-        /// No period of the calendar begins on this day.
-        #[error(
-            "{} begins on day {day}: weeks begin on a day from 1 (Monday) to 7, months on one from 1 to 31, and other periods \
-             on no particular day",
-            Of(*quota, *quota_name)
-        )]
-        BadCalendarDay {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// The given day.
-            day: u8,
+            /// What is wrong with it.
+            reason: QuotaError,
         },
         /// The database of time zones has no zone of this name.
         #[error("there is no time zone `{name}`: write a name of the IANA database, such as `America/Los_Angeles`")]
@@ -138,31 +37,6 @@ error_enum! {
         NoCalendar {
             /// The quota.
             quota: Quota,
-        },
-        /// Calendar quotas are not supported here.
-        #[error("{} is of a calendar, which {part} cannot have: use a quota without one", Of(*quota, *quota_name))]
-        CalendarUnsupported {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// What cannot have it.
-            part: &'static str,
-        },
-        /// The bucket starts with more tokens than it holds.
-        #[error(
-            "{} starts with {initial} tokens but holds only {burst}: start with at most {burst}",
-            Of(*quota, *quota_name)
-        )]
-        InitialAboveBurst {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// The given initial fill.
-            initial: u64,
-            /// The burst.
-            burst: u64,
         },
         /// Two quotas have the same name.
         #[error("two quotas are named `{name}`: give each its own name")]
@@ -195,66 +69,11 @@ error_enum! {
         /// `distributed` was called before any quota was added, or twice.
         #[error("`.distributed(store)` makes the quota before it distributed: write it once, after `.quota(...)`")]
         DistributedQuotaCount,
-        /// A manual quota has no rate, so it cannot be distributed.
-        #[error("{} is distributed and manual: give it a rate, such as Quota::per_second(10)", Of(*quota, *quota_name))]
-        DistributedManual {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-        },
-        /// A distributed quota is counted in microseconds and in integers below 2<sup>53</sup>.
-        #[error(
-            "{} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
-             must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one \
-             is whole microseconds",
-            Of(*quota, *quota_name)
-        )]
-        DistributedInexact {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-        },
         /// The limiter of a distributed quota spawns its refill task on the runtime on which it is built.
         #[error(
             "a distributed limiter must be built on a tokio runtime, and not on a manual clock: call `build` inside one"
         )]
         DistributedOutsideRuntime,
-        /// All nodes of a distributed quota use the same quota, so one limiter cannot change it.
-        #[error(
-            "{} is distributed: build the limiter anew, with a store of a higher `quota_version`",
-            Of(*quota, *quota_name)
-        )]
-        DistributedQuota {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-        },
-        /// A keyed limiter forgets a key with a full bucket, so the bucket of a new key must be full.
-        #[error(
-            "{} of a key starts with {initial} of {burst} tokens: leave `initial` out, a key that owes nothing is full",
-            Of(*quota, *quota_name)
-        )]
-        KeyedInitial {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-            /// The given initial fill.
-            initial: u64,
-            /// The burst.
-            burst: u64,
-        },
-        /// A keyed limiter cannot replenish each of its keys manually.
-        #[error("{} of a key is manual: give it a rate, such as Quota::per_second(10)", Of(*quota, *quota_name))]
-        KeyedManual {
-            /// Index of the quota.
-            quota: usize,
-            /// The name of the quota, if it has one.
-            quota_name: Option<&'static str>,
-        },
         /// A quota of this limiter cannot be in dry run.
         #[error("dry run is not supported together with `{setting}`: {}", instead_of_dry_run(setting))]
         DryRunUnsupported {
@@ -303,14 +122,14 @@ error_enum! {
             part: &'static str,
         },
         /// A floor or a ceiling is not a valid quota.
-        #[error("the {part} of class `{class}` is invalid: {reason}")]
+        #[error("the {part} of class `{class}` {reason}")]
         BadShare {
             /// The name of the class.
             class: String,
             /// `floor` or `ceiling`.
             part: &'static str,
             /// What is wrong with it.
-            reason: Box<ConfigError>,
+            reason: QuotaError,
         },
         /// Only a class without classes in it can have a floor.
         #[error("class `{class}` has both a floor and classes in it: set the floors of the classes in it instead")]
@@ -434,31 +253,6 @@ impl std::error::Error for ConfigError {}
 impl From<StateError> for ConfigError {
     fn from(error: StateError) -> Self {
         Self::State(error)
-    }
-}
-
-impl ConfigError {
-    /// Adds the name of the quota that the error is about.
-    pub(crate) fn of_quota(mut self, name: Option<&str>) -> Self {
-        if let Self::ZeroAmount { quota_name, .. }
-        | Self::BadPeriod { quota_name, .. }
-        | Self::BadBurst { quota_name, .. }
-        | Self::StepAboveBurst { quota_name, .. }
-        | Self::SlidingBurst { quota_name, .. }
-        | Self::SlidingUnsupported { quota_name, .. }
-        | Self::InitialAboveBurst { quota_name, .. }
-        | Self::CalendarBurst { quota_name, .. }
-        | Self::BadCalendarDay { quota_name, .. }
-        | Self::CalendarUnsupported { quota_name, .. }
-        | Self::DistributedManual { quota_name, .. }
-        | Self::DistributedInexact { quota_name, .. }
-        | Self::DistributedQuota { quota_name, .. }
-        | Self::KeyedInitial { quota_name, .. }
-        | Self::KeyedManual { quota_name, .. } = &mut self
-        {
-            *quota_name = name.and_then(|name| Name::of(name).text());
-        }
-        self
     }
 }
 

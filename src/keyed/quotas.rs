@@ -1,6 +1,6 @@
 //! One or several quotas for each key: a plain value, checked when a limiter is built from it.
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, QuotaError};
 use crate::quota::parse;
 use crate::{ParseQuotaError, Quota, Which};
 use std::fmt;
@@ -95,9 +95,10 @@ impl Quotas {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{ConfigError, Quotas};
+    /// use tollgate::{ConfigError, QuotaError, Quotas};
     /// let quotas: Quotas = "10/s; day: manual 5".parse().expect("they are written correctly");
-    /// assert!(matches!(quotas.check(), Err(ConfigError::KeyedManual { quota_name: Some("day"), .. })));
+    /// let error = ConfigError::BadQuota { quota: 1, quota_name: Some("day"), reason: QuotaError::KeyedManual };
+    /// assert_eq!(quotas.check(), Err(error));
     /// ```
     pub fn check(&self) -> Result<(), ConfigError> {
         let count = self.len();
@@ -108,7 +109,7 @@ impl Quotas {
             return Err(ConfigError::TooManyQuotas { count, most: MAX_QUOTAS });
         }
         for (index, (name, quota)) in self.0.iter().enumerate() {
-            check_quota(index, quota).map_err(|error| error.of_quota(name.as_deref()))?;
+            check_quota(quota).map_err(|reason| reason.of(index, name.as_deref()))?;
             if let Some(name) = name {
                 if self.0.iter().take(index).any(|(other, _)| other.as_ref() == Some(name)) {
                     return Err(ConfigError::DuplicateName { name: name.to_string() });
@@ -119,15 +120,15 @@ impl Quotas {
     }
 }
 
-/// Checks every rule for a quota with the index `index` of a key.
-fn check_quota(index: usize, quota: &Quota) -> Result<(), ConfigError> {
-    quota.check_at(index)?;
-    let (initial, burst, quota_name) = (quota.filled_at_start(), quota.capacity(), None);
+/// Checks every rule for a quota of a key.
+pub(super) fn check_quota(quota: &Quota) -> Result<(), QuotaError> {
+    quota.check()?;
+    let (initial, burst) = (quota.filled_at_start(), quota.capacity());
     if quota.is_manual() {
-        return Err(ConfigError::KeyedManual { quota: index, quota_name });
+        return Err(QuotaError::KeyedManual);
     }
     if initial != burst {
-        return Err(ConfigError::KeyedInitial { quota: index, quota_name, initial, burst });
+        return Err(QuotaError::KeyedInitial { initial, burst });
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The rules for quotas and caps, which a limiter checks when it is built.
 
 use super::Quota;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, QuotaError};
 
 /// The largest burst. With it, all positions of a limiter stay comparable.
 pub(crate) const MAX_BURST: u64 = 1 << 61;
@@ -13,74 +13,59 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// Returns the [`ConfigError`] that [`Limiter::new`](crate::Limiter::new) would return.
+    /// Returns the [`QuotaError`] for which [`Limiter::new`](crate::Limiter::new) would refuse it.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{ConfigError, Quota};
+    /// use tollgate::{Quota, QuotaError};
     /// let quota: Quota = "100/s, burst 0".parse().expect("it is written correctly");
-    /// assert!(matches!(quota.check(), Err(ConfigError::BadBurst { burst: 0, .. })));
+    /// assert!(matches!(quota.check(), Err(QuotaError::BadBurst { burst: 0, .. })));
     /// ```
-    pub fn check(&self) -> Result<(), ConfigError> {
-        self.check_at(0)
-    }
-
-    /// Checks every rule for the quota with the index `index` of a limiter. The error does not know its name; see
-    /// [`ConfigError::of_quota`].
-    pub(crate) fn check_at(&self, index: usize) -> Result<(), ConfigError> {
-        let (burst, quota_name) = (self.capacity(), None);
+    pub fn check(&self) -> Result<(), QuotaError> {
+        let (amount, burst) = (self.amount, self.capacity());
         if !self.is_manual() {
-            if self.amount == 0 {
-                return Err(ConfigError::ZeroAmount { quota: index, quota_name });
+            if amount == 0 {
+                return Err(QuotaError::ZeroAmount);
             }
             // A period of a calendar has a number, of 63 bits, and so has the one after the end of time.
             let shortest = if self.calendar().is_some() { 3 } else { 1 };
             if !(shortest..=u128::from(u64::MAX)).contains(&self.period.as_nanos()) {
-                return Err(ConfigError::BadPeriod { quota: index, quota_name, period: self.period });
+                return Err(QuotaError::BadPeriod { period: self.period });
             }
         }
         if burst == 0 || burst > MAX_BURST {
-            return Err(ConfigError::BadBurst { quota: index, quota_name, burst, most: MAX_BURST });
+            return Err(QuotaError::BadBurst { burst, most: MAX_BURST });
         }
         if self.is_sliding() && self.burst.is_some() {
-            return Err(ConfigError::SlidingBurst { quota: index, quota_name, burst, amount: self.amount });
+            return Err(QuotaError::SlidingBurst { burst, amount });
         }
         if let Some(calendar) = self.calendar() {
-            if self.amount != burst {
-                let amount = self.amount;
-                return Err(ConfigError::CalendarBurst { quota: index, quota_name, amount, burst });
+            if amount != burst {
+                return Err(QuotaError::CalendarBurst { amount, burst });
             }
             let day = calendar.day();
             if !(1..=calendar.most_days().unwrap_or(1)).contains(&day) {
-                return Err(ConfigError::BadCalendarDay { quota: index, quota_name, day });
+                return Err(QuotaError::BadCalendarDay { day });
             }
         }
-        if self.is_stepped() && self.amount > burst {
-            return Err(ConfigError::StepAboveBurst { quota: index, quota_name, amount: self.amount, burst });
+        if self.is_stepped() && amount > burst {
+            return Err(QuotaError::StepAboveBurst { amount, burst });
         }
         match self.initial {
-            Some(initial) if initial > burst => {
-                Err(ConfigError::InitialAboveBurst { quota: index, quota_name, initial, burst })
-            }
+            Some(initial) if initial > burst => Err(QuotaError::InitialAboveBurst { initial, burst }),
             _ => Ok(()),
         }
     }
 
-    /// Checks that the quota with this index is not sliding, for a `setting` or type that counts no windows.
-    pub(crate) fn check_not_sliding(&self, index: usize, setting: &'static str) -> Result<(), ConfigError> {
-        let error = ConfigError::SlidingUnsupported { quota: index, quota_name: None, setting };
-        if self.is_sliding() { Err(error) } else { Ok(()) }
+    /// Refuses a sliding quota, for a `setting` or type that counts no windows.
+    pub(crate) fn check_not_sliding(&self, setting: &'static str) -> Result<(), QuotaError> {
+        if self.is_sliding() { Err(QuotaError::SlidingUnsupported { setting }) } else { Ok(()) }
     }
-}
 
-impl Quota {
     /// Refuses a calendar, which `part` does not support.
-    pub(crate) fn check_no_calendar(&self, index: usize, part: &'static str) -> Result<(), ConfigError> {
-        match self.calendar() {
-            Some(_) => Err(ConfigError::CalendarUnsupported { quota: index, quota_name: None, part }),
-            None => Ok(()),
-        }
+    pub(crate) fn check_no_calendar(&self, part: &'static str) -> Result<(), QuotaError> {
+        if self.calendar().is_some() { Err(QuotaError::CalendarUnsupported { part }) } else { Ok(()) }
     }
 }
 

@@ -54,7 +54,7 @@ impl LimiterState {
         let Form { saved_at, levels } = self.form.0.as_ref().map_err(Clone::clone)?;
         for (index, (quota, level)) in levels.quotas.iter().enumerate() {
             let part = || format!("quota {index}");
-            quota.check_at(index).map_err(|_| StateError::Impossible { part: part(), value: quota.to_string() })?;
+            quota.check().map_err(|_| StateError::Impossible { part: part(), value: quota.to_string() })?;
             check_level(level, quota, part())?;
         }
         if !self.converts {

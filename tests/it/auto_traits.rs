@@ -10,7 +10,7 @@ assert_traits! {
         ManualClock, clock::TokioClock, Snapshot, QuotaSnapshot, DryRunSnapshot, Which<'static>, AnyLimiter, Class, ClassSnapshot, Share,
         Grant<'static, Class>, OwnedGrant<Class>, Join<'static, 2>, Join<'static, 2, Reservation<'static, 2>>,
         Join<'static, 2, [Grant<'static, AnyLimiter>; 2], AnyLimiter>, BadQuota, Bound, ConfigError, ConsumeError,
-        Denied, JoinError, ParseQuotaError, QuotaConflict, Refused, ReleaseError, TryAcquireError,
+        Denied, JoinError, ParseQuotaError, QuotaConflict, QuotaError, Refused, ReleaseError, TryAcquireError,
         JoinError<TryAcquireError>;
     // A waiter's place in the queue is inside its future, and so is a timer: it must not move once it is polled.
     yes yes no: dyn Clock, Consume<'static, Class>, Consume<'static>, ConsumeOwned, Wait<Consume<'static>>,

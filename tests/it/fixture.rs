@@ -31,8 +31,8 @@ pub use tokio_test::{assert_pending, assert_ready, assert_ready_err, assert_read
 pub use tollgate::distributed::{MemoryStore, Outage};
 pub use tollgate::{
     Adaptive, AnyLimiter, Bound, Bucket, Builder, Class, Clock, ConfigError, Consume, ConsumeError, ConsumeOwned,
-    Denied, Grant, Join, JoinError, Limiter, ManualClock, Quota, Quotas, Share, Snapshot, TryAcquireError, join,
-    reserve, try_join,
+    Denied, Grant, Join, JoinError, Limiter, ManualClock, Quota, QuotaError, Quotas, Share, Snapshot, TryAcquireError,
+    join, reserve, try_join,
 };
 pub use tollgate::{KeyedBuilder, KeyedLimiter};
 

@@ -26,7 +26,7 @@ const CALLERS: usize = 8;
 const KEYS: u64 = 10_000;
 
 async fn measure(name: &str, stores: &[Arc<dyn Store>], time: Duration, server: u32) {
-    let terms = QuotaTerms::of(&Quota::per_second(1_000_000).burst(1_000), 0).expect("a valid quota");
+    let terms = QuotaTerms::of(&Quota::per_second(1_000_000).burst(1_000)).expect("a valid quota");
     let is_keyed = stores.len() > 1;
     let (used, began) = (cpu(server), Instant::now());
     let caller = |node: u128| {

@@ -85,8 +85,8 @@ impl SharedStore {
             return Some("several limits on one descriptor cannot be shared: keep one".to_owned());
         }
         let limit = terms.limits.first().filter(|limit| limit.requests > 0)?;
-        let error = QuotaTerms::of(&limit.shared_quota(), 0).err()?;
-        Some(format!("this limit cannot be kept in a store: {error}"))
+        let error = QuotaTerms::of(&limit.shared_quota()).err()?;
+        Some(format!("this limit cannot be kept in a store: it {error}"))
     }
 
     /// Returns true if the store is away.

@@ -84,7 +84,7 @@ impl Clock {
                 ]
             }
         };
-        let terms = quotas.iter().map(|quota| QuotaTerms::of(quota, 0).expect("the quotas of this crate are valid"));
+        let terms = quotas.iter().map(|quota| QuotaTerms::of(quota).expect("the quotas of this crate are valid"));
         // Of two calendars; the period is chosen with the instant.
         let calendars = match self {
             Self::Chosen => &[[40, 700_000, 5], [7, 900_000_000, 6], [12, 900_000_000, 6]][..],

@@ -62,7 +62,7 @@ async fn together(
 
 /// Sends some requests of a node one after the other, each one twice.
 async fn one_node(clients: [Arc<dyn Store>; 2], node: u128, mut random: Rng) -> Result<Vec<Twice>, String> {
-    let terms = QuotaTerms::of(&Quota::per_day(1).burst(BURST), 0).expect("the quota is valid");
+    let terms = QuotaTerms::of(&Quota::per_day(1).burst(BURST)).expect("the quota is valid");
     let mut answers = Vec::new();
     for number in 1..=3 {
         let mut request = LeaseRequest::new(node, number, terms);

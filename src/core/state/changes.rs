@@ -6,7 +6,7 @@ use crate::core::dry_run::DryRun;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{LeaveResult, Place, Waiter};
 use crate::core::rovers::Rovers;
-use crate::error::{Bound, ConfigError};
+use crate::error::{ConfigError, QuotaError};
 use crate::quota::Quota;
 use crate::which::Which;
 use std::pin::Pin;
@@ -152,12 +152,8 @@ impl State {
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
         let index = self.find_quota(which)?;
-        let checked = quota.check_at(index).and_then(|()| self.check_sliding(index, quota));
-        checked.map_err(|error| error.of_quota(self.name(index).map(|name| &**name)))?;
-        if self.supply.quotas()[index].is_external() {
-            let quota_name = self.quota_name(Bound::Quota(index)).text();
-            return Err(ConfigError::DistributedQuota { quota: index, quota_name });
-        }
+        let checked = quota.check().and_then(|()| self.check_change(index, quota));
+        checked.map_err(|reason| reason.of(index, self.name(index).map(|name| &**name)))?;
         self.check_ceilings(index, quota)?;
         self.retract(rovers);
         if let Some((dry_run, now)) = self.dry_run_now() {
@@ -178,12 +174,15 @@ impl State {
         Ok(())
     }
 
-    /// Checks whether a quota may be replaced by a sliding one.
-    fn check_sliding(&self, index: usize, quota: Quota) -> Result<(), ConfigError> {
-        if self.role.has(Role::CLASSES) {
-            return quota.check_not_sliding(index, "classes");
+    /// Checks whether the quota with this index may be replaced by `quota`.
+    fn check_change(&self, index: usize, quota: Quota) -> Result<(), QuotaError> {
+        if self.supply.quotas()[index].is_external() {
+            return Err(QuotaError::DistributedQuota);
         }
-        if self.has_children() { quota.check_not_sliding(index, "parent") } else { Ok(()) }
+        if self.role.has(Role::CLASSES) {
+            return quota.check_not_sliding("classes");
+        }
+        if self.has_children() { quota.check_not_sliding("parent") } else { Ok(()) }
     }
 
     /// The index of a quota.

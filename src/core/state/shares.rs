@@ -35,9 +35,9 @@ impl SharePlan {
             if quota.is_manual() {
                 return Err(ConfigError::ManualShare { class: class(), part });
             }
-            let checked = quota.check_at(0).and_then(|()| quota.check_no_calendar(0, "a share of a class"));
-            let checked = checked.and_then(|()| quota.check_not_sliding(0, part));
-            checked.map_err(|reason| ConfigError::BadShare { class: class(), part, reason: Box::new(reason) })?;
+            let checked = quota.check().and_then(|()| quota.check_no_calendar("a share of a class"));
+            let checked = checked.and_then(|()| quota.check_not_sliding(part));
+            checked.map_err(|reason| ConfigError::BadShare { class: class(), part, reason })?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@ use crate::quota::Quota;
 
 /// The answer with these numbers to a request for 10 tokens, by a quota with a period of 1,000,000 us.
 fn is_sound(numbers: [u64; 13]) -> bool {
-    let terms = QuotaTerms::of(&Quota::per_second(1), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(1)).unwrap();
     let ask = LeaseRequest { want: 7, ahead: 3, ..LeaseRequest::new(1, 1, terms) };
     LeaseGrant::from_numbers(&numbers, 0).unwrap().check(&ask).is_ok()
 }

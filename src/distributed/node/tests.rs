@@ -24,7 +24,7 @@ struct Node {
 impl Node {
     fn new(outage: Outage) -> Self {
         let mut state = State::new(Supply::new(&[SHARED], None, 0), None, 0);
-        let planner = RefillPlanner::new(0, QuotaTerms::of(&SHARED, 0).unwrap(), outage);
+        let planner = RefillPlanner::new(0, QuotaTerms::of(&SHARED).unwrap(), outage);
         state.use_source(0, Box::new(Leases::of(planner)), 0);
         Self { state, rovers: Rovers::new(0), places: Vec::new() }
     }
@@ -62,7 +62,7 @@ impl Node {
 
     /// Returns by how many tokens the quota may be exceeded, if the store has lost its state.
     fn receive(&mut self, now: u64, number: u64, bank: u64, answer: &LeaseGrant) -> Option<u64> {
-        let ask = LeaseRequest { banked: bank, ..LeaseRequest::new(1, number, QuotaTerms::of(&SHARED, 0).unwrap()) };
+        let ask = LeaseRequest { banked: bank, ..LeaseRequest::new(1, number, QuotaTerms::of(&SHARED).unwrap()) };
         let answered = Answered { ask, answer: answer.clone(), sent: tokio::time::Instant::now() };
         self.state.receive(&self.rovers, now, &answered, 0)
     }
@@ -228,7 +228,7 @@ fn what_is_there_for_a_claim_behind_the_front_stays_until_the_front_has_its_prom
 /// After other claims left, the front claim lacks more than the one piece that is promised, and other nodes can use it.
 #[test]
 fn what_the_front_cannot_use_returns_with_the_request_for_all_of_its_tokens() {
-    let terms = QuotaTerms::of(&SHARED, 0).unwrap();
+    let terms = QuotaTerms::of(&SHARED).unwrap();
     let returned = |cost, debt, allowance, pace| {
         let mut node = Node::new(Outage::Wait);
         node.state.charge(&node.rovers, ROOT, debt);
@@ -251,7 +251,7 @@ fn what_the_front_cannot_use_returns_with_the_request_for_all_of_its_tokens() {
 fn what_comes_during_a_pause_returns() {
     let returned = |gate| {
         let mut node = Node::new(Outage::Wait).waiting(&[3]);
-        let pace = Pace::of(&QuotaTerms::of(&SHARED, 0).unwrap(), 0);
+        let pace = Pace::of(&QuotaTerms::of(&SHARED).unwrap(), 0);
         node.state.leases().push(Lease { last: 9, ..Lease::new(0, pace, 0, 3) });
         node.state.pause_for(&node.rovers, 0, gate);
         match node.state.plan(&node.rovers, 0) {
@@ -409,7 +409,7 @@ fn tokens_at_once_behind_promised_ones_leave_the_instant_of_the_last_promise() {
 fn a_node_that_leaves_keeps_no_promise() {
     let mut node = Node::new(Outage::Wait).keeping(0, 9, u64::MAX);
     node.receive(0, 1, 0, &LeaseGrant { allowance: 9, ..LeaseGrant::default() });
-    let pace = Pace::of(&QuotaTerms::of(&SHARED, 0).unwrap(), 0);
+    let pace = Pace::of(&QuotaTerms::of(&SHARED).unwrap(), 0);
     for last in [5, 9] {
         node.state.leases().push(Lease { last, ..Lease::new(u64::MAX, pace, 0, 3) });
     }

@@ -5,7 +5,7 @@ use crate::quota::Quota;
 const NOW: i64 = 1_700_000_000_000_000;
 
 fn bucket() -> SharedBucket {
-    let terms = QuotaTerms::of(&Quota::per_second(10).burst(20), 0).unwrap().with_version(3);
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(20)).unwrap().with_version(3);
     let mut bucket = SharedBucket::new(terms, NOW);
     let mut ask = LeaseRequest::new(7, 1, terms);
     (ask.want, ask.useful) = (22, 1_000_000);
@@ -22,7 +22,7 @@ fn a_record_is_read_back_as_it_was_written() {
                 00000000000000000000000000000007 1 0 1700000002000001 6800000000 20 2 0 0 1 2\n";
     assert_eq!(std::str::from_utf8(&record), Ok(text));
     assert_eq!(SharedBucket::from_bytes(&record), Ok(bucket.clone()));
-    let new = SharedBucket::new(QuotaTerms::of(&Quota::per_day(1), 0).unwrap(), NOW);
+    let new = SharedBucket::new(QuotaTerms::of(&Quota::per_day(1)).unwrap(), NOW);
     assert_eq!(SharedBucket::from_bytes(&new.to_bytes()), Ok(new));
     let period = [5, 1_000_000, 5, 5, 9, 0, NOW as u64, NOW as u64 + 9];
     let calendar = QuotaTerms::from_numbers(&period).unwrap();
@@ -48,7 +48,7 @@ fn a_record_is_read_back_as_it_was_written() {
 /// A record of such a bucket is no damaged one.
 #[test]
 fn a_node_is_remembered_for_centuries_at_most() {
-    let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(10)).unwrap();
     for ttl in [1 << 52, 1 << 53, i64::MAX as u64, u64::MAX] {
         let mut bucket = SharedBucket::new(terms, NOW);
         for now in [NOW, NOW + 1, NOW + 3_600_000_000] {
@@ -66,7 +66,7 @@ fn a_node_is_remembered_for_centuries_at_most() {
 #[test]
 fn the_end_of_a_bucket_can_be_recorded_whatever_quota_and_lease_it_has() {
     let [wide, narrow] = [Quota::per_day(2).burst(104_000), Quota::per_day(1).burst(52_000)];
-    let [wide, narrow] = [wide, narrow].map(|quota| QuotaTerms::of(&quota, 0).unwrap());
+    let [wide, narrow] = [wide, narrow].map(|quota| QuotaTerms::of(&quota).unwrap());
     let mut bucket = SharedBucket::new(wide, NOW);
     let most = LeaseRequest { ttl: u64::MAX, ahead: 52_000, minimum: 52_000, ..LeaseRequest::new(1, 1, wide) };
     assert_eq!(bucket.answer(&most, NOW).unwrap().allowance, 52_000);

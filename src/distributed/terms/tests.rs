@@ -9,7 +9,7 @@ fn terms_are_printed_stored_and_read_back() {
         ("2/7s, burst 2", "1 3500000 2 2 0", 0),
     ] {
         let quota: Quota = text.parse().unwrap();
-        let terms = QuotaTerms::of(&quota, 0).unwrap().with_version(version);
+        let terms = QuotaTerms::of(&quota).unwrap().with_version(version);
         assert_eq!((terms.to_string().as_str(), QuotaTerms::from_text(stored)), (stored, Some(terms)), "{text}");
         let printed = if text.starts_with("2/7") { "1/3500ms, burst 2" } else { text };
         assert_eq!(terms.quota().to_string(), printed);

@@ -88,14 +88,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedBuilder<K> {
         self.set_twice.check()?;
         match (&self.quota, &self.quota_by) {
             (Some(_), Some(_)) => return Err(ConfigError::QuotaAndQuotaBy),
-            (Some((name, quota)), None) => _ = terms(quota).map_err(|error| error.of_quota(name.as_deref()))?,
+            (Some((name, quota)), None) => _ = terms(quota).map_err(|reason| reason.of(0, name.as_deref()))?,
             (None, Some(_)) => {}
             (None, None) => return Err(ConfigError::NoQuota),
         }
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }
-        self.stores.outage().check(0)?;
+        self.stores.outage().check()?;
         let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
         // Without a common quota this value is never used: each key has its own.
         let quota = self.quota.unwrap_or_else(|| (None, Quota::per_second(1)));

@@ -3,8 +3,8 @@
 use super::route_shard::RouteShards;
 use crate::clock::Time;
 use crate::distributed::{QuotaTerms, Stores};
-use crate::error::ConfigError;
-use crate::keyed::quotas::{NamedQuota, Quotas};
+use crate::error::QuotaError;
+use crate::keyed::quotas::{NamedQuota, check_quota};
 use crate::name::Name;
 use crate::observe::Observers;
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -145,7 +145,7 @@ impl<K> fmt::Debug for DistributedMap<K> {
 }
 
 /// Converts and checks the quota of a key.
-pub(super) fn terms(quota: &Quota) -> Result<QuotaTerms, ConfigError> {
-    Quotas::from(*quota).check()?;
-    QuotaTerms::of(quota, 0)
+pub(super) fn terms(quota: &Quota) -> Result<QuotaTerms, QuotaError> {
+    check_quota(quota)?;
+    QuotaTerms::of(quota)
 }

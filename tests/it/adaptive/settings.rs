@@ -37,10 +37,9 @@ fn bounds_that_make_no_sense_are_typed_errors() {
     assert!(matches!(error("5/s", "299/min"), AdaptiveError::Crossed { .. }), "compared as rates");
     assert!(matches!(error("manual 5", "4/s"), AdaptiveError::NotContinuous { which: "slowest", .. }));
     assert!(matches!(error("1/s", "4/s, stepped"), AdaptiveError::NotContinuous { which: "fastest", .. }));
-    let zero =
-        AdaptiveError::BadQuota { which: "slowest", error: ConfigError::ZeroAmount { quota: 0, quota_name: None } };
+    let zero = AdaptiveError::BadQuota { which: "slowest", error: QuotaError::ZeroAmount };
     assert_eq!(error("0/s", "4/s"), zero);
-    assert!(std::error::Error::source(&zero).is_some_and(|source| source.is::<ConfigError>()));
+    assert!(std::error::Error::source(&zero).is_some_and(|source| source.is::<QuotaError>()));
     assert!(matches!(error("1/0s", "4/s"), AdaptiveError::BadQuota { .. }));
     assert_eq!(error("5/s", "4/s").to_string(), "the slowest rate `5/s` is above the fastest `4/s`: swap them");
 }

@@ -58,14 +58,15 @@ fn a_refusal_names_the_part() {
 #[test]
 fn checks_refuse_what_no_calendar_has() {
     let day = Quota::per_calendar_day(10);
-    assert!(matches!(Quota::per_calendar_day(0).check(), Err(ConfigError::ZeroAmount { .. })));
-    assert!(matches!(day.burst(11).check(), Err(ConfigError::CalendarBurst { burst: 11, amount: 10, .. })));
-    assert!(matches!(day.burst(9).check(), Err(ConfigError::CalendarBurst { .. })));
-    assert!(matches!(day.starting_on(2).check(), Err(ConfigError::BadCalendarDay { day: 2, .. })));
+    assert_eq!(Quota::per_calendar_day(0).check(), Err(QuotaError::ZeroAmount));
+    for burst in [9, 11] {
+        assert_eq!(day.burst(burst).check(), Err(QuotaError::CalendarBurst { burst, amount: 10 }));
+    }
+    assert_eq!(day.starting_on(2).check(), Err(QuotaError::BadCalendarDay { day: 2 }));
     for (quota, most) in [(Quota::per_calendar_week(1), 7), (Quota::per_calendar_month(1), 31)] {
         assert_eq!(quota.starting_on(most).check(), Ok(()));
         for day in [0, most + 1] {
-            let error = quota.starting_on(day).check().unwrap_err();
+            let error = ConfigError::from(quota.starting_on(day).check().unwrap_err());
             assert!(error.to_string().starts_with(&format!("quota 0 begins on day {day}:")), "{error}");
         }
     }
@@ -80,7 +81,7 @@ fn checks_refuse_what_no_calendar_has() {
     // second would have no number after it.
     for nanos in [1, 2] {
         let short = Quota::new(1, Duration::from_nanos(nanos)).from_epoch();
-        assert!(matches!(short.check(), Err(ConfigError::BadPeriod { .. })));
+        assert!(matches!(short.check(), Err(QuotaError::BadPeriod { .. })));
     }
     let shortest = Quota::new(1, Duration::from_nanos(3)).from_epoch();
     let (limiter, clock) = built(Limiter::builder().quota(shortest));

@@ -8,7 +8,7 @@ const FOR_EVER: u64 = 1 << 40;
 /// Sends the request of a node, with what each of its classes wants and lacks, and how long its claims still wait. Times are in
 /// microseconds.
 fn ask(store: &MemoryStore, quota: Quota, node: u128, number: u64, at: u64, classes: &[[u64; 4]]) -> LeaseGrant {
-    let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&quota, 0).unwrap());
+    let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&quota).unwrap());
     ask.rtt = 1_000;
     ask.want = classes.iter().map(|[_, want, ..]| want).sum();
     let row = |[class, want, lack, useful]: [u64; 4]| {

@@ -69,7 +69,7 @@ async fn a_claim_above_a_newer_burst_is_turned_away() {
 /// asks.
 #[test]
 fn tokens_saved_up_for_a_claim_that_is_gone_are_given_to_no_other() {
-    let terms = QuotaTerms::of(&Quota::per_second(10).burst(10), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(10)).unwrap();
     for leaves in [false, true] {
         let store = MemoryStore::new();
         let mut keeper = LeaseRequest::new(1, 1, terms);

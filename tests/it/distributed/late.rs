@@ -160,7 +160,7 @@ async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
 #[test]
 fn a_promise_that_returns_is_promised_anew_for_its_own_instant() {
     let store = MemoryStore::new();
-    let terms = QuotaTerms::of(&Quota::per_second(10).burst(4).initial(0), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(4).initial(0)).unwrap();
     let then = 1_700_000_000_000_000_u64;
     let ask = |node, number, at: u64, change: fn(&mut LeaseRequest)| {
         let mut ask = LeaseRequest::new(node, number, terms);
@@ -191,7 +191,7 @@ fn a_promise_that_returns_is_promised_anew_for_its_own_instant() {
 #[test]
 fn a_repeated_answer_has_the_age_of_the_tokens_minted_since_after_any_clock_step() {
     let store = MemoryStore::new();
-    let terms = QuotaTerms::of(&Quota::per_second(1_000).burst(100).initial(0), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(1_000).burst(100).initial(0)).unwrap();
     let mut first = LeaseRequest::new(1, 1, terms);
     (first.want, first.useful) = (50, 1_000_000);
     let then = 1_700_000_000_000_000;

@@ -185,12 +185,15 @@ async fn a_lost_answer_is_repeated() {
 async fn unsupported_settings_are_errors_of_the_builder() {
     let store = MemoryStore::new();
     let build = |quota: Quota| Limiter::builder().quota(quota).distributed(store.clone()).build().map(drop);
-    assert_eq!(build(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0, quota_name: None }));
-    let inexact = Err(ConfigError::DistributedInexact { quota: 0, quota_name: None });
+    assert_eq!(build(Quota::manual(5)), Err(QuotaError::DistributedManual.into()));
+    let inexact = Err(QuotaError::DistributedInexact.into());
     assert_eq!(build(Quota::new((1 << 61) - 1, millis(1_000))), inexact);
     assert_eq!(build(Quota::new(1, Duration::from_nanos(7)).stepped()), inexact);
     let named = |quota| Limiter::builder().quota_named("day", quota).distributed(store.clone()).build().map(drop);
-    assert_eq!(named(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0, quota_name: Some("day") }));
+    assert_eq!(
+        named(Quota::manual(5)),
+        Err(ConfigError::BadQuota { quota: 0, quota_name: Some("day"), reason: QuotaError::DistributedManual })
+    );
     assert_eq!(build(Quota::new(1 << 40, millis(10)).burst(1 << 50)), Ok(()));
     // Tokens carried over are added, so the sum would not be exact.
     assert_eq!(build(Quota::new((1 << 26) - 1, Duration::from_micros((1 << 27) + 2))), inexact);
@@ -203,7 +206,7 @@ async fn unsupported_settings_are_errors_of_the_builder() {
     let builder = one();
     assert_eq!(thread::spawn(move || builder.build().map(drop)).join().unwrap(), outside);
     let changed = one().build().unwrap().set_quota(0, Quota::per_second(8));
-    assert_eq!(changed, Err(ConfigError::DistributedQuota { quota: 0, quota_name: None }));
+    assert_eq!(changed, Err(QuotaError::DistributedQuota.into()));
 }
 
 #[tokio::test(start_paused = true)]

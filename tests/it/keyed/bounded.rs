@@ -131,16 +131,19 @@ fn invalid_configurations_are_errors() {
             };
             KeyedLimiter::<u8>::new(quotas).map(drop)
         };
-        assert_eq!(error(Quota::manual(5)), Err(ConfigError::KeyedManual { quota, quota_name }));
-        let expected = ConfigError::KeyedInitial { quota, quota_name, initial: 2, burst: 5 };
-        assert_eq!(error(Quota::per_second(5).initial(2)), Err(expected));
-        assert_eq!(error(Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota, quota_name }));
+        for (bad, reason) in [
+            (Quota::manual(5), QuotaError::KeyedManual),
+            (Quota::per_second(5).initial(2), QuotaError::KeyedInitial { initial: 2, burst: 5 }),
+            (Quota::per_second(0), QuotaError::ZeroAmount),
+        ] {
+            assert_eq!(error(bad), Err(ConfigError::BadQuota { quota, quota_name, reason }));
+        }
     }
     let none = KeyedLimiter::<u8>::builder().quota(Quota::per_second(1)).max_keys(0).build().map(drop);
     assert_eq!(none, Err(ConfigError::NoKeys));
     let keyed = KeyedLimiter::<u8>::new(Quota::per_second(1)).unwrap();
-    assert_eq!(keyed.set_quota(Quota::manual(1)), Err(ConfigError::KeyedManual { quota: 0, quota_name: None }));
-    assert_eq!(keyed.set_quota_for(&1, Quota::manual(1)), Err(ConfigError::KeyedManual { quota: 0, quota_name: None }));
+    assert_eq!(keyed.set_quota(Quota::manual(1)), Err(QuotaError::KeyedManual.into()));
+    assert_eq!(keyed.set_quota_for(&1, Quota::manual(1)), Err(QuotaError::KeyedManual.into()));
 }
 
 #[test]

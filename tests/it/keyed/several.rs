@@ -377,7 +377,10 @@ fn one_quota_of_a_key_changes_and_the_other_keeps_its_limit_and_its_level() {
     let unknown = |which: &str| ConfigError::UnknownQuota { which: which.to_owned(), count: 2 };
     assert_eq!(refusal(2.into(), Quota::per_day(5)), unknown("2"));
     assert_eq!(refusal("hour".into(), Quota::per_day(5)), unknown("`hour`"));
-    assert_eq!(refusal(1.into(), Quota::manual(5)), ConfigError::KeyedManual { quota: 1, quota_name: Some("day") });
+    assert_eq!(
+        refusal(1.into(), Quota::manual(5)),
+        ConfigError::BadQuota { quota: 1, quota_name: Some("day"), reason: QuotaError::KeyedManual }
+    );
     assert_eq!(
         keyed.set_one_quota_for(&"other".to_owned(), 0, Quota::per_day(5)),
         Err(ConfigError::TooManyKeys { most: 3 })

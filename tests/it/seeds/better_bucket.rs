@@ -67,19 +67,19 @@ fn at_the_boundaries_of_each_capacity_what_fits_fits() {
 
 #[test]
 fn construction_rejects_nonsensical_configurations() {
-    let (quota, quota_name, second) = (1, None, Quota::per_second(12));
+    let second = Quota::per_second(12);
     let ages = Duration::from_nanos(u64::MAX) + NANO;
-    for (refused, error) in [
-        (Quota::per_second(0), ConfigError::ZeroAmount { quota, quota_name: None }),
-        (Quota::new(5, Duration::ZERO), ConfigError::BadPeriod { quota, quota_name: None, period: Duration::ZERO }),
-        (Quota::new(5, ages), ConfigError::BadPeriod { quota, quota_name: None, period: ages }),
-        (Quota::manual(0), ConfigError::BadBurst { quota, quota_name: None, burst: 0, most: MOST }),
-        (second.burst(MOST + 1), ConfigError::BadBurst { quota, quota_name: None, burst: MOST + 1, most: MOST }),
-        (second.burst(7).stepped(), ConfigError::StepAboveBurst { quota, quota_name: None, amount: 12, burst: 7 }),
-        (second.initial(41), ConfigError::InitialAboveBurst { quota, quota_name, initial: 41, burst: 12 }),
+    for (refused, reason) in [
+        (Quota::per_second(0), QuotaError::ZeroAmount),
+        (Quota::new(5, Duration::ZERO), QuotaError::BadPeriod { period: Duration::ZERO }),
+        (Quota::new(5, ages), QuotaError::BadPeriod { period: ages }),
+        (Quota::manual(0), QuotaError::BadBurst { burst: 0, most: MOST }),
+        (second.burst(MOST + 1), QuotaError::BadBurst { burst: MOST + 1, most: MOST }),
+        (second.burst(7).stepped(), QuotaError::StepAboveBurst { amount: 12, burst: 7 }),
+        (second.initial(41), QuotaError::InitialAboveBurst { initial: 41, burst: 12 }),
     ] {
         let builder = Limiter::builder().quota(Quota::new(1, SECOND)).quota(refused);
-        assert_eq!(builder.build().unwrap_err(), error);
+        assert_eq!(builder.build().unwrap_err(), ConfigError::BadQuota { quota: 1, quota_name: None, reason });
     }
     for legal in [second.burst(MOST), second.burst(1), second.stepped(), second.initial(12), Quota::new(1, ages - NANO)]
     {

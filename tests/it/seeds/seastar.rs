@@ -151,7 +151,7 @@ scripts! {
 
 #[test]
 fn a_cap_of_zero_and_a_quota_of_nothing_are_refused() {
-    let (second, zero) = (Quota::per_second(1), ConfigError::ZeroAmount { quota: 0, quota_name: None });
+    let (second, zero) = (Quota::per_second(1), ConfigError::from(QuotaError::ZeroAmount));
     assert_eq!(tollgate::Bucket::new(Quota::per_second(0), SECOND).unwrap_err(), zero);
     assert_eq!(tollgate::Bucket::capped(Quota::per_second(0), 1, SECOND).unwrap_err(), zero);
     let error = tollgate::Bucket::capped(second, 0, SECOND).unwrap_err();

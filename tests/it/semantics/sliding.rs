@@ -68,7 +68,7 @@ fn a_window_as_long_as_all_time_that_becomes_short_counts_its_grants() {
 #[test]
 fn a_sliding_quota_is_refused_where_no_window_is_counted() {
     let quota = sliding(9);
-    let error = |setting| ConfigError::SlidingUnsupported { quota: 0, quota_name: None, setting };
+    let error = |setting| ConfigError::from(QuotaError::SlidingUnsupported { setting });
     assert_eq!(Limiter::builder().quota(quota).classes().build().unwrap_err(), error("classes"));
     assert_eq!(Bucket::new(quota, Duration::ZERO).unwrap_err(), error("Bucket"));
     let classes = Limiter::builder().quota(one_per_milli(9)).classes().build().unwrap();
@@ -76,12 +76,19 @@ fn a_sliding_quota_is_refused_where_no_window_is_counted() {
     for (part, share) in
         [("floor", tollgate::Share::weight(1).floor(quota)), ("ceiling", tollgate::Share::weight(1).ceiling(quota))]
     {
-        let reason = Box::new(error(part));
+        let reason = QuotaError::SlidingUnsupported { setting: part };
         let refused = classes.class("batch", share).unwrap_err();
         assert_eq!(refused, ConfigError::BadShare { class: "batch".to_owned(), part, reason });
     }
     let burst = Limiter::builder().quota_named("minute", quota.burst(9)).build().unwrap_err();
-    assert_eq!(burst, ConfigError::SlidingBurst { quota: 0, quota_name: Some("minute"), burst: 9, amount: 9 });
+    assert_eq!(
+        burst,
+        ConfigError::BadQuota {
+            quota: 0,
+            quota_name: Some("minute"),
+            reason: QuotaError::SlidingBurst { burst: 9, amount: 9 }
+        }
+    );
     for text in [burst.to_string(), error("classes").to_string()] {
         assert!(text.contains("is sliding"), "{text}");
     }
@@ -89,7 +96,7 @@ fn a_sliding_quota_is_refused_where_no_window_is_counted() {
 
 #[test]
 fn neither_a_parent_nor_a_store_counts_windows() {
-    let error = |setting| ConfigError::SlidingUnsupported { quota: 0, quota_name: None, setting };
+    let error = |setting| ConfigError::from(QuotaError::SlidingUnsupported { setting });
     let builder = || KeyedLimiter::<u64>::builder().quota(Quota::per_second(9));
     let parent = Limiter::new(sliding(9)).unwrap();
     assert_eq!(builder().parent(&parent).build().unwrap_err(), error("parent"));

@@ -185,15 +185,12 @@ async fn bad_settings_are_errors() {
     let said = |builder: DistributedKeyedBuilder<u64>| builder.build().map(drop).unwrap_err();
     let quota = Quota::per_second(10);
     assert_eq!(said(builder()), ConfigError::NoQuota);
-    assert_eq!(said(builder().quota(Quota::manual(1))), ConfigError::KeyedManual { quota: 0, quota_name: None });
-    assert_eq!(
-        said(builder().quota(quota.initial(3))),
-        ConfigError::KeyedInitial { quota: 0, quota_name: None, initial: 3, burst: 10 }
-    );
+    assert_eq!(said(builder().quota(Quota::manual(1))), QuotaError::KeyedManual.into());
+    assert_eq!(said(builder().quota(quota.initial(3))), QuotaError::KeyedInitial { initial: 3, burst: 10 }.into());
     let named = said(builder().quota_named("day", Quota::manual(1)));
-    assert_eq!(named, ConfigError::KeyedManual { quota: 0, quota_name: Some("day") });
+    assert_eq!(named, ConfigError::BadQuota { quota: 0, quota_name: Some("day"), reason: QuotaError::KeyedManual });
     let beyond = Quota::new((1 << 61) - 1, millis(1_000));
-    assert_eq!(said(builder().quota(beyond)), ConfigError::DistributedInexact { quota: 0, quota_name: None });
+    assert_eq!(said(builder().quota(beyond)), QuotaError::DistributedInexact.into());
     assert_eq!(said(builder().quota(quota).max_keys(0)), ConfigError::NoKeys);
     assert_eq!(said(builder().quota(quota).quota_by(move |_| quota)), ConfigError::QuotaAndQuotaBy);
     assert_eq!(said(builder().quota(quota).quota(quota)), ConfigError::SetTwice { setting: "quota" });

@@ -16,7 +16,7 @@ use tollgate::{ConsumeError, Limiter, Quota};
 use tollgate_postgres::{Pool, PostgresStore, pool};
 
 fn ask(node: u128, number: u64, want: u64) -> LeaseRequest {
-    let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&Quota::per_day(100), 0).unwrap());
+    let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&Quota::per_day(100)).unwrap());
     ask.want = want;
     ask
 }

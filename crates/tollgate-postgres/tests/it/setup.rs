@@ -6,7 +6,7 @@ use tollgate::distributed::{LeaseRequest, QuotaTerms, ReplyKind, Store, StoreErr
 use tollgate_postgres::{PostgresStore, migrate, pool};
 
 fn ask(node: u128) -> LeaseRequest {
-    let mut ask = LeaseRequest::new(node, 1, QuotaTerms::of(&Quota::per_hour(10), 0).unwrap());
+    let mut ask = LeaseRequest::new(node, 1, QuotaTerms::of(&Quota::per_hour(10)).unwrap());
     ask.want = 4;
     ask
 }
@@ -56,7 +56,7 @@ async fn connect_says_what_is_missing() {
     store.ask(ask(1)).await.unwrap();
     let mut leaves = ask(1);
     (leaves.number, leaves.leave) = (2, true);
-    leaves.terms = QuotaTerms::of(&Quota::per_hour(20), 0).unwrap().with_version(1);
+    leaves.terms = QuotaTerms::of(&Quota::per_hour(20)).unwrap().with_version(1);
     store.ask(leaves).await.unwrap();
     assert_eq!(store.sweep(10).await, Ok(0));
 

@@ -86,8 +86,8 @@ async fn a_stricter_isolation_refuses_no_call() {
 async fn the_sweep_deletes_what_equals_a_new_store_and_nothing_else() {
     let Some(server) = Server::start().await else { return };
     let store = server.store("x").await;
-    let fills_soon = QuotaTerms::of(&Quota::per_second(1_000).burst(10), 0).unwrap();
-    let fills_late = QuotaTerms::of(&Quota::per_day(10), 0).unwrap();
+    let fills_soon = QuotaTerms::of(&Quota::per_second(1_000).burst(10)).unwrap();
+    let fills_late = QuotaTerms::of(&Quota::per_day(10)).unwrap();
     for (count, terms) in [(30, fills_soon), (5, fills_late)] {
         for number in 0..count {
             let mut ask = LeaseRequest::new(1, 1, terms);
@@ -108,7 +108,7 @@ async fn rows_that_ended_are_deleted_without_an_operator() {
     let Some(server) = Server::start().await else { return };
     let store = server.store("x").await.sweep_every(Duration::from_millis(100));
     let ask = |number, quota| {
-        let mut ask = LeaseRequest::new(1, number, QuotaTerms::of(&quota, 0).unwrap());
+        let mut ask = LeaseRequest::new(1, number, QuotaTerms::of(&quota).unwrap());
         (ask.want, ask.ttl) = (1, 100_000);
         ask
     };
@@ -132,7 +132,7 @@ async fn rows_that_ended_are_deleted_without_an_operator() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_runbook_reads_and_resets_a_bucket() {
     let Some(server) = Server::start().await else { return };
-    let terms = QuotaTerms::of(&Quota::per_second(5).burst(7), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(5).burst(7)).unwrap();
     server.store("api").await.ask(LeaseRequest::new(1, 1, terms)).await.unwrap();
     let page = include_str!("../../../../docs/operations.md");
     let all = page.lines().filter(|line| line.contains(" FROM tollgate WHERE store = '{api}'"));

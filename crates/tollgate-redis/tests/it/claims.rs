@@ -21,7 +21,7 @@ fn is_short(connection: &mut Connection, key: &str) -> bool {
 }
 
 fn terms(quota: Quota) -> QuotaTerms {
-    QuotaTerms::of(&quota, 0).unwrap()
+    QuotaTerms::of(&quota).unwrap()
 }
 
 fn quotas() -> Vec<Quota> {

@@ -170,7 +170,7 @@ async fn a_killed_redis_with_an_append_only_file_continues_to_the_token() {
     let Some(mut server) = Server::start_with(&["--appendonly", "yes"]) else { return };
     let store = open_store(&server.url(), "file").await;
     let ask = |number, want| {
-        let mut ask = LeaseRequest::new(1, number, QuotaTerms::of(&Quota::per_day(100), 0).unwrap());
+        let mut ask = LeaseRequest::new(1, number, QuotaTerms::of(&Quota::per_day(100)).unwrap());
         ask.want = want;
         ask
     };
@@ -264,7 +264,7 @@ async fn a_connection_that_broke_is_made_anew_once_for_all() {
     let (proxy, url) = Proxy::before(server.port()).await;
     let store = open_store(&url, "outages").await;
     proxy.latency.store(50, Ordering::Release);
-    let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(10)).unwrap();
     let before = proxy.connections.load(Ordering::Acquire);
     for number in 1..=2 {
         let asks = (0..100).map(|node| {

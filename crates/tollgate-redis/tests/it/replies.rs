@@ -11,7 +11,7 @@ use tollgate_redis::{Circuit, RedisStore};
 const QUOTA: Quota = Quota::per_hour(1_000);
 
 fn ask(node: u128, number: u64) -> LeaseRequest {
-    let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&QUOTA, 0).unwrap());
+    let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&QUOTA).unwrap());
     ask.want = 1;
     ask
 }

@@ -56,7 +56,7 @@ async fn a_server_that_takes_over_and_may_evict_the_keys_is_a_warning() {
     ] {
         server.say(command);
     }
-    store.ask(LeaseRequest::new(1, 1, QuotaTerms::of(&Quota::per_second(1), 0).unwrap())).await.unwrap();
+    store.ask(LeaseRequest::new(1, 1, QuotaTerms::of(&Quota::per_second(1)).unwrap())).await.unwrap();
     let warned = async {
         while store.snapshot().warning.is_none() {
             sleep(Duration::from_millis(5)).await;
@@ -97,12 +97,12 @@ async fn the_documented_rights_are_enough() {
     say(&lines[0]);
     let url = format!("redis://tollgate:secret@127.0.0.1:{}/", server.port());
     let store = open_store(&url, "rights").await;
-    let terms = QuotaTerms::of(&Quota::per_hour(10), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_hour(10)).unwrap();
     let mut ask = LeaseRequest::new(1, 1, terms);
     ask.want = 1;
     store.ask(ask).await.unwrap();
     // A newer quota, a node that leaves.
-    let mut ask = LeaseRequest::new(2, 1, QuotaTerms::of(&Quota::per_hour(20), 0).unwrap().with_version(1));
+    let mut ask = LeaseRequest::new(2, 1, QuotaTerms::of(&Quota::per_hour(20)).unwrap().with_version(1));
     ask.leave = true;
     store.ask(ask).await.unwrap();
     // A single claim, as keyed limiters send it: for a new bucket, and for one that is there.
@@ -138,7 +138,7 @@ async fn the_runbook_sets_up_a_server() {
     let settings = ["maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag"];
     assert_eq!(set, settings);
     let store = open_store(&server.url(), "settings").await;
-    let ask = || store.ask(LeaseRequest::new(1, 1, QuotaTerms::of(&Quota::per_second(1), 0).unwrap()));
+    let ask = || store.ask(LeaseRequest::new(1, 1, QuotaTerms::of(&Quota::per_second(1)).unwrap()));
     // Until the replica has reported, and later until its last report is too old.
     let becomes = async |replies: bool| {
         let becomes = async {
@@ -235,7 +235,7 @@ async fn one_node_of_a_cluster_is_named_unless_it_keeps_the_store() {
 async fn the_runbook_reads_and_resets_a_bucket() {
     let Some(server) = Server::start() else { return };
     let store = open_store(&server.url(), "api").await;
-    let terms = QuotaTerms::of(&Quota::per_second(5).burst(7), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(5).burst(7)).unwrap();
     let page = include_str!("../../../../docs/operations.md");
     for (classes, fields) in [(vec![], "3"), (vec![ClassClaims::from_numbers([5, 0, 1, 0, 0, 0, 0, 0])], "4")] {
         let mut ask = LeaseRequest::new(1, 1, terms);

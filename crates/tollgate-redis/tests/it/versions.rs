@@ -10,7 +10,7 @@ use tollgate::distributed::{LeaseRequest, QuotaTerms, Store, StoreError};
 async fn a_quota_without_a_version_is_stored_as_before_versions() {
     let Some(server) = Server::start() else { return };
     let store = open_store(&server.url(), "unversioned").await;
-    let terms = QuotaTerms::of(&Quota::per_hour(7), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_hour(7)).unwrap();
     for (number, terms, text) in
         [(1, terms, "q=7 3600000000 7 7 0"), (2, terms.with_version(1), "q=7 3600000000 7 7 0 1")]
     {

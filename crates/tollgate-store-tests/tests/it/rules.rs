@@ -7,7 +7,7 @@ const BEGIN: i64 = 1_700_000_000_000_000;
 const HOUR: i64 = 3_600_000_000;
 
 fn terms() -> QuotaTerms {
-    QuotaTerms::of(&Quota::per_second(1_000).burst(1_000), 0).unwrap()
+    QuotaTerms::of(&Quota::per_second(1_000).burst(1_000)).unwrap()
 }
 
 fn ask(node: u128, want: u64, ttl: u64) -> LeaseRequest {

@@ -7,7 +7,7 @@ const HUNDRED: Quota = Quota::per_second(100).burst(20);
 
 /// The answer to a request that was sent at `asked` came at `at`, in nanoseconds.
 fn cached(quota: Quota, answer: LeaseGrant, at: u64, asked: u64) -> (QuotaTerms, CachedReply) {
-    let (terms, mut cached) = (QuotaTerms::of(&quota, 0).unwrap(), CachedReply::nothing(asked));
+    let (terms, mut cached) = (QuotaTerms::of(&quota).unwrap(), CachedReply::nothing(asked));
     cached.record_answer(&terms, &answer, at, asked);
     (terms, cached)
 }
