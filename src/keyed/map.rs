@@ -157,11 +157,22 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         self.enter(key, forced, act)?.or_else(|live| Ok(self.on_live(key.hash, live, on_live)))
     }
 
-    /// Calls `act` on a live entry, and lets it go, also if `act` panics because the clock does.
+    /// Calls `act` on a live entry, and lets it go.
     pub(super) fn on_live<R>(&self, hash: u64, live: Arc<Core>, act: impl FnOnce(&Core) -> R) -> R {
-        let result = catch_unwind(AssertUnwindSafe(|| act(&live)));
+        let (result, live) = self.with_live(hash, live, |live| act(live));
         self.let_go(hash, live);
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        result
+    }
+
+    /// Calls `act` on a live entry, which is let go if `act` panics: user code gives weights and the time.
+    pub(super) fn with_live<R>(&self, hash: u64, live: Arc<Core>, act: impl FnOnce(&Arc<Core>) -> R) -> (R, Arc<Core>) {
+        match catch_unwind(AssertUnwindSafe(|| act(&live))) {
+            Ok(result) => (result, live),
+            Err(panic) => {
+                self.let_go(hash, live);
+                resume_unwind(panic)
+            }
+        }
     }
 
     /// Calls `act` on the live entry of `key`, which is created for it and retired at once if it is not needed. A key that

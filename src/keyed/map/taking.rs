@@ -264,8 +264,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         live: Arc<Core>,
         cost: u64,
     ) -> Result<Taken, TryAcquireError> {
-        live.weigh(|| self.weight(key.form));
-        match live.try_acquire_with_parent(cost) {
+        let try_acquire = |live: &Arc<Core>| {
+            live.weigh(|| self.weight(key.form));
+            live.try_acquire_with_parent(cost)
+        };
+        let (answer, live) = self.with_live(key.hash, live, try_acquire);
+        match answer {
             Ok(word) => Ok(self.taken(key, Permit::new(live, cost, word))),
             Err(error) => {
                 self.let_go(key.hash, live);
@@ -316,9 +320,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     /// The caller will enter the queue of `live`.
-    fn wait_in(&self, live: Arc<Core>, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Arc<Core> {
+    fn wait_in(&self, mut live: Arc<Core>, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Arc<Core> {
         if self.weight_by.is_some() {
-            live.weigh(|| self.weight(key.form));
+            ((), live) = self.with_live(key.hash, live, |live| live.weigh(|| self.weight(key.form)));
         }
         self.pool.notify_live(&live);
         live
@@ -361,7 +365,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             Ok(taken) => taken,
             Err(live) => {
                 self.rank(Rank::Waited, key, 1);
-                let answer = blocking::consume(Arc::clone(&live), cost, allowed);
+                let consume = |live: &Arc<Core>| blocking::consume(Arc::clone(live), cost, allowed);
+                let (answer, live) = self.with_live(key.hash, live, consume);
                 let answer = answer.map(|permit| self.taken(key, permit));
                 self.let_go(key.hash, live);
                 answer.inspect_err(|_| self.count_refusal(key))?

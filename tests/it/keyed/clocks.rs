@@ -136,6 +136,25 @@ fn while_failing<R>(readings: i64, act: impl FnOnce() -> R) -> bool {
     panicked
 }
 
+/// The key kept its entry, which nothing looked at any more, and the map stayed full.
+#[test]
+fn a_key_takes_no_place_whose_call_meets_a_clock_that_fails() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_in_flight(2).clock(failing(&clock));
+    let keyed: KeyedLimiter<&str> = builder.max_keys(1).build().unwrap();
+    for (call, readings) in (0..3).flat_map(|call| (0..5).map(move |readings| (call, readings))) {
+        while_failing(readings, || match call {
+            0 => drop(keyed.try_acquire(&"a", 1)),
+            1 => assert!(spawn(keyed.consume(&"a", 1)).poll().is_ready()),
+            _ => drop(keyed.blocking_consume(&"a", 1)),
+        });
+        clock.advance(seconds(1));
+        let other = keyed.try_acquire(&"b", 1);
+        drop(other.unwrap_or_else(|error| panic!("after call {call} and {readings} readings: {error}")));
+        clock.advance(seconds(1));
+    }
+}
+
 /// A grant is in flight for its key and in the parent limiter: both learn that it is dropped, and both serve their
 /// waiters.
 #[test]

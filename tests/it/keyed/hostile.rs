@@ -328,6 +328,28 @@ fn a_weight_by_that_panics_settles_a_grant_nowhere() {
     assert_eq!((grant.cost(), keyed.available(&1), parent.available()), (1, 9, 9));
 }
 
+/// The key kept its entry, which nothing looked at any more, and the map stayed full.
+#[test]
+fn a_key_whose_weight_by_panics_takes_no_place() {
+    let clock = ManualClock::new();
+    let parent = Limiter::builder().quota(Quota::per_second(1)).classes().clock(clock.clone()).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone()).parent(&parent);
+    let weight_by = |key: &u32| if *key == 1 { resume_unwind(Box::new("no plan")) } else { 1 };
+    let keyed = builder.weight_by(weight_by).max_keys(1).build().unwrap();
+    for call in 0..3 {
+        drop(parent.try_acquire(1).unwrap());
+        let act = || match call {
+            0 => drop(keyed.try_acquire(&1, 1)),
+            1 => assert!(spawn(keyed.consume(&1, 1)).poll().is_pending()),
+            _ => drop(keyed.blocking_consume(&1, 1)),
+        };
+        assert!(catch_unwind(AssertUnwindSafe(act)).is_err());
+        clock.advance(Duration::from_secs(1));
+        drop(keyed.try_acquire(&2, 1).unwrap_or_else(|error| panic!("after call {call}: {error}")));
+        clock.advance(Duration::from_secs(1));
+    }
+}
+
 /// Plans come from a table, in which anything may stand.
 #[test]
 fn calls_on_a_key_with_bad_quotas_are_refused_and_name_what_is_wrong() {
