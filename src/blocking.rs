@@ -66,8 +66,13 @@ impl ParentDriver {
     }
 }
 
-/// Takes `cost` tokens, after a wait of at most `allowed`.
-pub(crate) fn consume<P>(scope: P, cost: u64, allowed: Allowed) -> Result<Permit<P>, ConsumeError>
+/// Takes `cost` tokens, after a wait of at most `allowed`. Calls `on_wait` when the claim has entered the queue.
+pub(crate) fn consume<P>(
+    scope: P,
+    cost: u64,
+    allowed: Allowed,
+    on_wait: impl FnOnce(),
+) -> Result<Permit<P>, ConsumeError>
 where
     P: Deref<Target: ClaimScope> + Clone,
 {
@@ -81,11 +86,15 @@ where
     let driver = Registration::new(core, Kind::Thread(thread::current().id()));
     let parent = ParentDriver::of(core);
     let mut claim = pin!(Claim::with_limit(scope, cost, allowed));
+    let mut on_wait = Some(on_wait);
     loop {
         let deadline = match claim.as_mut().poll_on_thread(&waker) {
             ControlFlow::Break(answer) => return answer,
             ControlFlow::Continue(deadline) => deadline,
         };
+        if let Some(on_wait) = on_wait.take() {
+            on_wait();
+        }
         // A wake-up between this line and the park is not lost: `woken` tells of it, or the park returns at once.
         let Drive::Until { alarm, source_task_is_gone, .. } = parent.drive_first(core, driver.id, &waker) else {
             thread::yield_now();

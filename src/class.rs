@@ -149,7 +149,7 @@ impl Class {
     ///
     /// The same as [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime), which it never returns.
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_, Self>, ConsumeError> {
-        blocking::consume(self.scope(), cost, Allowed::ANY).map(Grant::new)
+        blocking::consume(self.scope(), cost, Allowed::ANY, || ()).map(Grant::new)
     }
 
     /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see
@@ -160,7 +160,7 @@ impl Class {
     /// The same as [`blocking_consume`](Self::blocking_consume), [`TooLate`](ConsumeError::TooLate) and
     /// [`TimedOut`](ConsumeError::TimedOut).
     pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_, Self>, ConsumeError> {
-        blocking::consume(self.scope(), cost, Allowed::at_most(allowed)).map(Grant::new)
+        blocking::consume(self.scope(), cost, Allowed::at_most(allowed), || ()).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are there, no ceiling holds them back, and no claim is ahead of this one. Claims that

@@ -202,7 +202,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(self.core(), cost, Allowed::ANY).map(Grant::new)
+        blocking::consume(self.core(), cost, Allowed::ANY, || ()).map(Grant::new)
     }
 
     /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see [`Consume::within`].
@@ -226,7 +226,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(self.core(), cost, Allowed::at_most(allowed)).map(Grant::new)
+        blocking::consume(self.core(), cost, Allowed::at_most(allowed), || ()).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are available and no caller is waiting.

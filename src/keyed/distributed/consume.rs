@@ -2,6 +2,7 @@
 
 use super::DistributedKeyedGrant;
 use super::claim::{KeyClaim, Tokens};
+use crate::Limiter;
 use crate::blocking;
 use crate::core::coop::poll_paid;
 use crate::deadline::Allowed;
@@ -64,9 +65,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedConsume<K> {
     /// Blocks the thread until there is an answer. Only a limiter on this node has a queue in which a thread can wait.
     pub(super) fn block(self) -> Result<DistributedKeyedGrant<K>, ConsumeError> {
         let claim = self.claim.expect("the future was not polled");
-        let limiter = claim.key.place(false).map_err(|error| ConsumeError::of_key(&error))?;
-        let permit = blocking::consume(limiter.into_core(), claim.cost, claim.allowed)?;
-        Ok(DistributedKeyedGrant { key: claim.key, tokens: Tokens::OfLimiter(permit) })
+        let (mut has_waited, map) = (false, &claim.key.map);
+        let limiter = claim.key.place(false).map_err(|error| ConsumeError::of_key(&error));
+        // The limiter reports its own refusals.
+        let limiter = limiter.inspect_err(|error| map.observers.refused(claim.cost, *error));
+        let consume = |core| blocking::consume(core, claim.cost, claim.allowed, || has_waited = true);
+        let permit = limiter.map(Limiter::into_core).and_then(consume);
+        if permit.is_err() && !has_waited {
+            map.count_refusal();
+        }
+        Ok(DistributedKeyedGrant { tokens: Tokens::OfLimiter(permit?), key: claim.key })
     }
 }
 

@@ -364,12 +364,19 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         let taken = match arrival {
             Ok(taken) => taken,
             Err(live) => {
-                self.rank(Rank::Waited, key, 1);
-                let consume = |live: &Arc<Core>| blocking::consume(Arc::clone(live), cost, allowed);
+                let mut has_waited = false;
+                let on_wait = || {
+                    has_waited = true;
+                    self.rank(Rank::Waited, key, 1);
+                };
+                let consume = |live: &Arc<Core>| blocking::consume(Arc::clone(live), cost, allowed, on_wait);
                 let (answer, live) = self.with_live(key.hash, live, consume);
                 let answer = answer.map(|permit| self.taken(key, permit));
                 self.let_go(key.hash, live);
-                answer.inspect_err(|_| self.count_refusal(key))?
+                if answer.is_err() && !has_waited {
+                    self.count_refusal(key);
+                }
+                answer?
             }
         };
         Ok(GrantOfKey::new(self, (), key.hash, cost, taken))

@@ -5,7 +5,7 @@ use crate::fixture::*;
 use std::cmp::Reverse;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
-use tollgate::TopKey;
+use tollgate::{KeyedTop, TopKey};
 
 /// Hashes without a random seed.
 type Fixed = BuildHasherDefault<DefaultHasher>;
@@ -124,8 +124,8 @@ fn with_a_cap_and_under_a_parent_tokens_are_counted_once() {
             assert!(keyed.consume(&"ann", 2).now_or_never().is_some_and(|answer| answer.is_ok()));
         }
         assert!(keyed.blocking_consume(&"ann", 1).is_ok());
-        let top = keyed.top(1).granted;
-        assert_eq!((top.len(), top[0].count, top[0].error), (1, 9, 0));
+        let KeyedTop { granted, waited, .. } = keyed.top(1);
+        assert_eq!((granted.len(), granted[0].count, granted[0].error, waited.len()), (1, 9, 0, 0));
     }
 }
 

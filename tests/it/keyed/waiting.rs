@@ -62,8 +62,16 @@ fn a_claim_that_has_waited_is_not_counted_as_refused() {
     let (keyed, _): (KeyedLimiter<u32>, _) = manual(|it| it.quota(Quota::per_second(1)));
     let _grant = keyed.try_acquire(&1, 1).unwrap();
     let mut waiting = pending(keyed.consume(&1, 1));
+    let thread = thread::spawn({
+        let keyed = keyed.clone();
+        move || keyed.blocking_consume(&1, 1).map(drop)
+    });
+    while keyed.snapshot().waiting_tasks < 2 {
+        thread::yield_now();
+    }
     keyed.close();
     assert_eq!(assert_ready_err!(waiting.poll()), ConsumeError::Closed);
+    assert_eq!(thread.join().unwrap(), Err(ConsumeError::Closed));
     assert_eq!(keyed.snapshot().refused, 0);
     assert_eq!(assert_ready_err!(spawn(keyed.consume(&1, 1)).poll()), ConsumeError::Closed);
     assert_eq!(keyed.snapshot().refused, 1);

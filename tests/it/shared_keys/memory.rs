@@ -217,6 +217,8 @@ async fn queues_are_bounded_by_max_waiting() {
     let waiting = tokio::spawn(async move { waiting.consume(&1, 1).await.map(drop) });
     sleep(millis(1)).await;
     assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::QueueFull { waiting: 1 })));
+    assert!(matches!(users.blocking_consume(&1, 1), Err(ConsumeError::QueueFull { waiting: 1 })));
+    assert_eq!(users.snapshot().refused, 2);
     waiting.abort();
 }
 
