@@ -60,6 +60,9 @@ pub(crate) trait Source: Debug + Send {
     /// The last claim that was [noted](Self::note_wait) waits until `until` at most.
     fn note_deadline(&mut self, until: u64);
 
+    /// The claim with this number waits no longer.
+    fn forget_wait(&mut self, number: u64);
+
     /// Whether the front, which has this number and lacks so many tokens that not all are promised, is known to be too late:
     /// how long it would wait, and how long it may, in nanoseconds.
     fn too_late(&self, number: u64, lacks: u64) -> Option<(u64, u64)>;

@@ -8,7 +8,7 @@
 use super::{LeaseRequest, QuotaTerms, RefillPlanner, SentAway, Store};
 use crate::core::arithmetic::{mul_div, wait_for};
 use crate::quota::Quota;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub(crate) struct Leases {
     /// nodes.
     pub(super) until: u64,
     pub(super) after: u64,
-    /// The claims that wait, in the order of their arrival. Those that left are removed late.
-    waits: VecDeque<Wait>,
+    /// The claims that wait, by their numbers.
+    waits: BTreeMap<u64, Wait>,
     period: Period,
     /// The node's planner.
     pub(crate) planner: Option<Box<RefillPlanner>>,
@@ -36,7 +36,7 @@ impl Clone for Leases {
     /// For simulation of the future: without the planner and the store, which belong to the limiter.
     fn clone(&self) -> Self {
         let &Self { ref list, spare, until, after, period, .. } = self;
-        Self { list: list.clone(), spare, until, after, period, waits: VecDeque::new(), planner: None, store: None }
+        Self { list: list.clone(), spare, until, after, period, waits: BTreeMap::new(), planner: None, store: None }
     }
 }
 
@@ -274,17 +274,9 @@ impl Leases {
         std::mem::take(&mut self.spare)
     }
 
-    /// Forgets the claims before the one with this number.
-    pub(crate) fn forget_waits(&mut self, number: u64) {
-        while self.waits.front().is_some_and(|wait| wait.number < number) {
-            self.waits.pop_front();
-        }
-    }
-
     /// The claim with this number.
     pub(crate) fn wait_of(&self, number: u64) -> Option<&Wait> {
-        let at = self.waits.partition_point(|wait| wait.number < number);
-        self.waits.get(at).filter(|wait| wait.number == number)
+        self.waits.get(&number)
     }
 
     /// The number of the last promised token at the store; 0 if there is none.

@@ -39,8 +39,6 @@ impl State {
         }
         self.settle_classes(rovers, &mut planner);
         self.allow(rovers, &planner, false);
-        let front = self.first_waiting().unwrap_or(self.next_number);
-        self.leases().forget_waits(front);
         let mut view = self.view(rovers, now, &planner);
         let classes = self.class_requests(&planner, &view, rovers);
         view.class_due = classes.due;

@@ -37,6 +37,7 @@ impl State {
             return None;
         }
         let waiter = self.queue.leave_behind_front(place)?;
+        self.forget_wait(waiter.number);
         self.pass_behind_front(&waiter);
         self.forget_denial(rovers);
         Some(waiter.waker)
@@ -60,6 +61,7 @@ impl State {
             LeaveResult::Front(waiter) => (waiter, true),
             LeaveResult::Behind(waiter) => (waiter, false),
         };
+        self.forget_wait(waiter.number);
         if self.role.has(Role::CLASSES) {
             self.leave_class(rovers, class, &waiter, is_front, base);
         } else {

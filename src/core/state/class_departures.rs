@@ -76,6 +76,7 @@ impl State {
         self.forget_denial(rovers);
         let base = self.base(rovers);
         let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
+        self.forget_wait(waiter.number);
         self.leave_class(rovers, class, &waiter, true, base);
         if waiter.child.is_none() {
             wakes.push(waiter.waker);

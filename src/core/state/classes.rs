@@ -104,6 +104,7 @@ impl State {
         classes.scheduler.pay_claim(pick, next, waiter.debt_after, &mut self.supply, base);
         self.charge_debts_if_empty();
         self.forget_denial(rovers);
+        self.forget_wait(waiter.number);
         wakes.push(waiter.waker);
     }
 

@@ -38,6 +38,14 @@ impl State {
         self.role.has(Role::SOURCE)
     }
 
+    /// The claim with this number has left its queue.
+    #[inline]
+    pub(super) fn forget_wait(&mut self, number: u64) {
+        if self.role.has(Role::SOURCE) {
+            self.supply.source_mut().into_iter().for_each(|source| source.forget_wait(number));
+        }
+    }
+
     /// The waker of the source's task, if a grant of the fast path has to wake it.
     #[cold]
     pub(crate) fn waker_after_grant(&mut self, rovers: &Rovers) -> Option<Waker> {

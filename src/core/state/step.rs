@@ -249,6 +249,7 @@ impl State {
         self.forget_denial(rovers);
         let outcome = if self.role.has(Role::SPECIAL_WORDS) { self.special_outcome(outcome) } else { outcome };
         let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
+        self.forget_wait(waiter.number);
         if matches!(outcome, Outcome::Granted(_)) {
             self.supply.pass(waiter.cost, waiter.debt_after);
         } else {

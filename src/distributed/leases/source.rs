@@ -89,11 +89,15 @@ impl Source for Leases {
 
     /// The claim with this number waits since `since`.
     fn note_wait(&mut self, number: u64, since: u64) {
-        self.waits.push_back(Wait { number, since, until: u64::MAX });
+        self.waits.insert(number, Wait { number, since, until: u64::MAX });
     }
 
     fn note_deadline(&mut self, until: u64) {
-        self.waits.back_mut().into_iter().for_each(|wait| wait.until = until);
+        self.waits.last_entry().into_iter().for_each(|mut wait| wait.get_mut().until = until);
+    }
+
+    fn forget_wait(&mut self, number: u64) {
+        self.waits.remove(&number);
     }
 
     fn too_late(&self, number: u64, lacks: u64) -> Option<(u64, u64)> {

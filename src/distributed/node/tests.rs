@@ -93,7 +93,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         for place in &mut self.places {
-            _ = self.state.queue.leave(place.as_mut());
+            _ = self.state.queue_of(ROOT).leave(place.as_mut());
         }
     }
 }
@@ -416,4 +416,25 @@ fn a_node_that_leaves_keeps_no_promise() {
     let now = LeaseRequest::LEASE_TIME.as_nanos() as u64 / 2;
     let Some(Plan::Request(ask)) = node.state.plan(&node.rovers, now) else { panic!("it leaves") };
     assert_eq!((ask.leave, ask.last, ask.unused, node.state.leases().promised()), (true, 9, 3, 0));
+}
+
+/// Nothing is planned in an outage: what was known of the claims that left meanwhile was kept until its end.
+#[test]
+fn what_is_known_of_a_claim_that_waits_is_forgotten_with_it() {
+    for has_classes in [false, true] {
+        let mut node = Node::new(Outage::Wait).promised(&[(10, 1, false)]);
+        if has_classes {
+            node.state.enable_classes();
+        }
+        let mut node = node.waiting(&[1; 5]);
+        assert_eq!(node.serve(20), (4, 0));
+        for left in [2, 1] {
+            let mut place = node.places.remove(left);
+            if node.state.remove_fast(&node.rovers, place.as_mut(), 0).is_none() {
+                _ = node.state.depart(&node.rovers, place.as_mut(), ROOT);
+            }
+        }
+        let known: Vec<_> = (1..=5).filter(|number| node.state.leases().wait_of(*number).is_some()).collect();
+        assert_eq!(known, [4, 5], "{has_classes}");
+    }
 }
