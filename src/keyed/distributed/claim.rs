@@ -6,8 +6,8 @@ use super::route_shard::Known;
 use crate::Limiter;
 use crate::claim::Claim;
 use crate::clock::whole_nanos;
-use crate::core::Core;
 use crate::core::state::MAX_COST;
+use crate::core::{Core, quietly};
 use crate::deadline::Allowed;
 use crate::distributed::{LeaseRequest, Outage, QuotaTerms, Store, StoreError, first, random_node, send};
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
@@ -212,7 +212,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
                 if answer.terms.is_none() {
                     let record =
                         |cached: &mut CachedReply| cached.record_answer(&terms, &answer, now, whole_nanos(took));
-                    map.shards.note(&self.key.key, self.key.hash, now, record);
+                    // The store has granted the tokens: a key that panics must not lose them.
+                    quietly(|| map.shards.note(&self.key.key, self.key.hash, now, record));
                 }
                 Ok((answer.now >= want).then_some(answer.remaining))
             }

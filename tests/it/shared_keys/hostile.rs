@@ -30,6 +30,17 @@ async fn keys_that_panic_take_no_place() {
     }
 }
 
+/// The answer was to be kept as a cached reply.
+#[tokio::test(start_paused = true)]
+async fn keys_that_panic_when_the_store_has_answered_cost_no_tokens() {
+    let store = MemoryStore::new();
+    let builder = DistributedKeyedLimiter::builder_by(store.clone(), |key: &PanickingKey| key.0.to_string());
+    let users = builder.quota(Quota::per_day(100)).build().unwrap();
+    assert!(panic_at_each_call(|| _ = users.consume(&PanickingKey(1), 7).now_or_never().unwrap().unwrap()) > 2);
+    // The last panics are those of keys in grants that are dropped.
+    assert_eq!(store.snapshot().granted, users.snapshot().granted);
+}
+
 /// Several at once, again and again: keys are still removed.
 #[tokio::test(start_paused = true)]
 async fn keys_that_panic_when_they_are_forgotten_are_forgotten() {
