@@ -29,7 +29,7 @@ use crate::core::wakes::wake_each;
 use crate::core::{Core, QueueDriver};
 use crate::sync::Mutex;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use tokio::runtime::Handle;
@@ -56,8 +56,8 @@ pub(super) struct DriverPool {
     /// The parent limiter of all keys.
     parent: Option<Arc<Core>>,
     mailboxes: Mutex<Vec<Arc<Mailbox>>>,
-    /// The number of mailboxes that belong to manual drivers.
-    by_hand: AtomicUsize,
+    /// Whether a manual driver was ever polled.
+    has_by_hand: AtomicBool,
 }
 
 impl fmt::Debug for DriverPool {
@@ -139,7 +139,7 @@ impl Wake for QueueWaker {
 
 impl DriverPool {
     pub(super) fn new(owner: Weak<dyn EntryOwner>, time: Time, parent: Option<Arc<Core>>) -> Self {
-        Self { owner, time, parent, mailboxes: Mutex::new(Vec::new()), by_hand: AtomicUsize::new(0) }
+        Self { owner, time, parent, mailboxes: Mutex::new(Vec::new()), has_by_hand: AtomicBool::new(false) }
     }
 
     /// Creates a driver for the user to spawn. It registers when it is first polled.
@@ -198,7 +198,7 @@ impl DriverPool {
 
     /// Adds a live entry to the manual drivers: waiters outside of all runtimes rely on them.
     pub(super) fn notify_live(&self, live: &Core) {
-        if self.by_hand.load(Ordering::Relaxed) == 0 {
+        if !self.has_by_hand.load(Ordering::Relaxed) {
             return;
         }
         let by_hand: Vec<_> = self.mailboxes.lock().iter().filter(|mailbox| mailbox.host.is_none()).cloned().collect();

@@ -134,7 +134,7 @@ impl Future for KeyedReplenisher {
         if !*this.is_registered {
             // A manual driver: it serves all keys from its first poll on.
             *this.is_registered = true;
-            this.pool.by_hand.fetch_add(1, Ordering::Relaxed);
+            this.pool.has_by_hand.store(true, Ordering::Relaxed);
             this.pool.mailboxes.lock().push(Arc::clone(this.mailbox));
             for live in owner.live_entries() {
                 this.pool.add_waker(this.mailbox, &live);
