@@ -29,6 +29,12 @@ fn more_grants_than_slots_come_back_late() {
         window.grant(1);
     }
     assert_eq!((window.slots.len(), window.back(32, 0), window.back(33, 1)), (MOST, Some(1_031), Some(1_039)));
+    // Tokens that are granted now join those of the last slot.
+    window.advance(50);
+    assert_eq!(
+        [(32, 1), (33, 0), (33, 1)].map(|(need, unseen)| window.back(need, unseen)),
+        [1_031, 1_039, 1_050].map(Some)
+    );
     assert_eq!((window.advance(1_031), window.advance(1_038), window.advance(1_039)), (32, 0, 8));
 }
 
