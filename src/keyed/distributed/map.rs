@@ -86,14 +86,14 @@ impl<K> DistributedMap<K> {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Forgets limiters at rest, for a caller that found no place. Returns false if this frees no place, or if it was
+    /// Forgets some limiters at rest, for a caller that found no place. Returns false if this frees no place, or if it was
     /// tried just before.
     pub(super) fn tidy_out_of_turn(&self) -> bool {
         let (now, last) = (self.time.now(), self.tidied_at.load(Ordering::Acquire));
         let is_mine = now >= last.saturating_add(MIN_TIDY_INTERVAL)
             && self.tidied_at.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if is_mine {
-            (0..).take_while(|number| self.shards.tidy(*number)).for_each(drop);
+            self.shards.tidy_some();
         }
         self.shards.limiters() < self.shards.most
     }
@@ -104,7 +104,7 @@ impl<K> DistributedMap<K> {
             sleep(TIDY_INTERVAL).await;
             let mut number = 0;
             // Yield between shards, so that other tasks run.
-            while map.upgrade().is_some_and(|map| map.shards.tidy(number)) {
+            while map.upgrade().is_some_and(|map| map.shards.tidy(number).is_some()) {
                 number += 1;
                 yield_now().await;
             }
@@ -148,4 +148,25 @@ impl<K> fmt::Debug for DistributedMap<K> {
 pub(super) fn terms(quota: &Quota) -> Result<QuotaTerms, QuotaError> {
     check_quota(quota)?;
     QuotaTerms::of(quota)
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::sleep;
+    use crate::core::steps;
+    use crate::distributed::MemoryStore;
+    use crate::{DistributedKeyedLimiter, Quota};
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_finds_no_place_looks_at_a_bounded_number_of_keys() {
+        let builder = DistributedKeyedLimiter::builder(MemoryStore::new()).quota(Quota::per_second(10));
+        let users = builder.max_keys(10_000).build().unwrap();
+        (0..10_000).for_each(|key: u64| _ = users.try_acquire(&key, 1));
+        sleep(Duration::from_millis(30)).await;
+        steps::take();
+        assert!(users.try_acquire(&10_000, 1).is_err());
+        let steps = steps::take();
+        assert!((1..3_000).contains(&steps), "{steps}");
+    }
 }

@@ -8,15 +8,19 @@
 
 use super::cached_reply::CachedReply;
 use crate::Limiter;
-use crate::core::drop_quietly;
+use crate::core::{drop_quietly, steps};
 use crate::keyed::groups::Groups;
 use crate::sync::{AtomicU64, Ordering, ShardMutex};
 
-/// The largest number of shards, and the smallest number of keys for each.
-const MAX_SHARDS: u64 = 64;
+/// The largest number of shards, and the smallest number of keys for each. A search locks one of them: for less than a
+/// millisecond, if as many keys have limiters as the default bound allows.
+const MAX_SHARDS: u64 = 512;
 const KEYS_PER_SHARD: u64 = 64;
+/// A caller that finds no place goes on to the next shard until it has looked at so many keys. A shard counts as at least
+/// [`KEYS_PER_SHARD`], because of its lock.
+const MOST_LOOKS: usize = 2_048;
 /// With fewer cached replies than this, a table is not searched for stale ones.
-const SMALL: usize = 64;
+const SMALL: usize = 8;
 /// Entries in a group of the tables.
 const SLOTS: usize = 5;
 
@@ -26,6 +30,8 @@ pub(super) struct RouteShards<K> {
     /// The largest number of limiters, and also of cached replies.
     pub(super) most: u64,
     limiters: AtomicU64,
+    /// The shard that is searched next for a caller that finds no place.
+    next: AtomicU64,
     /// Tokens granted by single requests, and by limiters that were forgotten.
     pub(super) granted: AtomicU64,
     /// How many of these came back unused.
@@ -67,6 +73,7 @@ impl<K> RouteShards<K> {
             shards: (0..count).map(shard).collect(),
             most,
             limiters: AtomicU64::new(0),
+            next: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             refunded: AtomicU64::new(0),
         }
@@ -96,12 +103,27 @@ impl<K> RouteShards<K> {
         }
     }
 
-    /// Forgets the limiters of shard `number` that are at rest. Returns false if there is no such shard.
-    pub(super) fn tidy(&self, number: usize) -> bool {
-        let Some(shard) = self.shards.get(number) else { return false };
-        let mut shard = shard.lock();
-        let mut gone = Vec::new();
-        let is_spare = |entry: &mut Entry<K>| entry.known.limiter().is_some_and(|limiter| limiter.core().is_spare());
+    /// Forgets limiters that are at rest, in some of the shards: those behind the ones of the last call.
+    pub(super) fn tidy_some(&self) {
+        let mut looks = 0;
+        for _ in 0..self.shards.len() {
+            let number = self.next.fetch_add(1, Ordering::Relaxed) % self.shards.len() as u64;
+            looks += self.tidy(number as usize).unwrap_or(0).max(KEYS_PER_SHARD as usize);
+            if looks >= MOST_LOOKS {
+                break;
+            }
+        }
+    }
+
+    /// Forgets the limiters of shard `number` that are at rest. Returns how many keys it had, or `None` if there is no such
+    /// shard.
+    pub(super) fn tidy(&self, number: usize) -> Option<usize> {
+        let mut shard = self.shards.get(number)?.lock();
+        let (looks, mut gone) = (shard.keys.len(), Vec::new());
+        let is_spare = |entry: &mut Entry<K>| {
+            steps::count();
+            entry.known.limiter().is_some_and(|limiter| limiter.core().is_spare())
+        };
         shard.keys.extract(is_spare, |entry| gone.push(entry));
         for limiter in gone.iter().filter_map(|entry| entry.known.limiter()) {
             // Under the lock, so that a snapshot counts each limiter here or there.
@@ -114,7 +136,7 @@ impl<K> RouteShards<K> {
         drop(shard);
         self.limiters.fetch_sub(gone.len() as u64, Ordering::AcqRel);
         drop_all(gone);
-        true
+        Some(looks)
     }
 }
 

@@ -19,7 +19,7 @@ async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
     for key in 10_000..15_000 {
         drop(users.consume(&key, 1).await.unwrap());
     }
-    assert!(users.snapshot().cached <= 5_000 + 64 * 64, "{:?}", users.snapshot());
+    assert!(users.snapshot().cached <= 5_000 + 512 * 8, "{:?}", users.snapshot());
 }
 
 #[tokio::test(start_paused = true)]
