@@ -61,18 +61,9 @@ fn hint_is_honest(History { setup, ops }: &History, cost: Int) -> Result<(), Tes
         executor.apply(op);
     }
     if let Seen::Heeded { first, early, then } = executor.apply(Op::Heed(cost)) {
-        prop_assert!(
-            early.is_none_or(|answer| answer != Answer::Granted),
-            "{:?} was too long, early is {:?}",
-            first,
-            early
-        );
-        prop_assert!(
-            then.is_none_or(|answer| answer == Answer::Granted),
-            "{:?} was too short, then is {:?}",
-            first,
-            then
-        );
+        let is_granted = |answer| answer == Answer::Granted;
+        prop_assert!(!early.is_some_and(is_granted), "{:?} was too long, early is {:?}", first, early);
+        prop_assert!(then.is_none_or(is_granted), "{:?} was too short, then is {:?}", first, then);
     }
     Ok(())
 }

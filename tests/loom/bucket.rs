@@ -18,9 +18,7 @@ fn two_replenishes_do_not_overshoot() {
             let bucket = bucket.clone();
             race.actor(move || bucket.replenish(SECOND * seconds))
         });
-        for replenish in replenishes {
-            replenish.join().unwrap();
-        }
+        replenishes.into_iter().for_each(|replenish| replenish.join().unwrap());
         bucket.replenish(SECOND * 2);
         assert_eq!(bucket.deficiency(bucket.grab(3)), 1, "two seconds, two tokens");
     });

@@ -42,9 +42,7 @@ fn two_releases_against_a_waiter() {
         let grants = [1, 1].map(|cost| taken(&limiter, cost));
         let mut waiter = waiting(&limiter, 2);
         let releases = grants.map(|grant| race.actor(move || drop(grant)));
-        for release in releases {
-            release.join().unwrap();
-        }
+        releases.into_iter().for_each(|release| release.join().unwrap());
         assert!(is_served(&mut waiter), "the ceiling is open, and the claim was not served");
         assert_eq!(limiter.snapshot().in_flight, Some(2));
     });

@@ -22,6 +22,13 @@ fn keyed(max_keys: u64, shards: usize) -> (Keyed, ManualClock) {
     built(|builder| builder.quota(Quota::per_second(1).burst(1)).max_keys(max_keys).shards(shards))
 }
 
+/// The same in one shard, and key 1 has no token.
+fn empty() -> (Keyed, ManualClock) {
+    let (keyed, clock) = keyed(5, 1);
+    assert!(takes(&keyed, 1));
+    (keyed, clock)
+}
+
 fn built(change: impl FnOnce(KeyedBuilder<u8>) -> KeyedBuilder<u8>) -> (Keyed, ManualClock) {
     let clock = ManualClock::new();
     let builder = change(KeyedLimiter::builder().clock(clock.clone()));
@@ -80,8 +87,7 @@ fn two_calls_insert_the_same_key() {
 #[test]
 fn a_key_is_forgotten_while_its_token_is_taken() {
     explore(|race| {
-        let (keyed, clock) = keyed(5, 1);
-        assert!(takes(&keyed, 1));
+        let (keyed, clock) = empty();
         clock.advance(SECOND);
         let take = race.on(&keyed, |keyed| takes(keyed, 1));
         let sweep = race.on(&keyed, Keyed::tick);
@@ -131,8 +137,7 @@ fn two_new_keys_on_the_last_place() {
 #[test]
 fn a_live_entry_is_removed_while_a_claim_enters() {
     explore(|race| {
-        let (keyed, clock) = keyed(5, 1);
-        assert!(takes(&keyed, 1));
+        let (keyed, clock) = empty();
         drop(waiting(&keyed));
         let mut waiting = comes_to_wait_while(race, &keyed, Keyed::tick);
         clock.advance(SECOND);
@@ -208,8 +213,7 @@ fn two_keys_on_the_last_token_of_the_parent() {
 #[test]
 fn a_quota_is_set_for_all_while_a_caller_comes_to_wait() {
     explore(|race| {
-        let (keyed, clock) = keyed(5, 1);
-        assert!(takes(&keyed, 1));
+        let (keyed, clock) = empty();
         let mut waiting =
             comes_to_wait_while(race, &keyed, |keyed| keyed.set_quota(Quota::per_hour(1).burst(1)).expect("valid"));
         clock.advance(SECOND);
@@ -244,8 +248,7 @@ fn all_keys_are_paused_while_a_token_is_taken() {
 #[test]
 fn all_keys_are_paused_while_a_caller_comes_to_wait() {
     explore(|race| {
-        let (keyed, clock) = keyed(5, 1);
-        assert!(takes(&keyed, 1));
+        let (keyed, clock) = empty();
         let mut waiting = comes_to_wait_while(race, &keyed, |keyed| keyed.pause_all_for(3 * SECOND));
         clock.advance(2 * SECOND);
         keyed.tick();
@@ -263,8 +266,7 @@ fn all_keys_are_paused_while_a_caller_comes_to_wait() {
 #[test]
 fn all_keys_are_resumed_while_a_caller_comes_to_wait() {
     explore(|race| {
-        let (keyed, clock) = keyed(5, 1);
-        assert!(takes(&keyed, 1));
+        let (keyed, clock) = empty();
         keyed.pause_all_for(3 * SECOND);
         let mut waiting = comes_to_wait_while(race, &keyed, Keyed::resume_all);
         clock.advance(SECOND);
@@ -280,8 +282,7 @@ fn all_keys_are_resumed_while_a_caller_comes_to_wait() {
 #[test]
 fn all_keys_are_paused_and_resumed_at_once() {
     explore(|race| {
-        let (keyed, _clock) = keyed(5, 1);
-        assert!(takes(&keyed, 1));
+        let (keyed, _clock) = empty();
         let _waiting = waiting(&keyed);
         let pause = race.on(&keyed, |keyed| keyed.pause_all_for(9 * SECOND));
         let resume = race.on(&keyed, Keyed::resume_all);
@@ -319,9 +320,7 @@ fn two_quotas_are_set_for_all() {
             let keyed = keyed.clone();
             race.actor(move || keyed.set_quota(quota).expect("valid"))
         });
-        for set in sets {
-            set.join().unwrap();
-        }
+        sets.into_iter().for_each(|set| set.join().unwrap());
         clock.advance(SECOND);
         let granted = [1, 2].map(|key| takes(&keyed, key));
         assert!(granted[0] == granted[1], "one by each quota: {granted:?}");

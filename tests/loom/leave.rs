@@ -74,9 +74,7 @@ fn two_cancels_in_the_middle() {
         let limiter = empty(4);
         let [mut front, one, other, mut back] = [1, 1, 1, 1].map(|cost| waiting(&limiter, cost));
         let cancels = [one, other].map(|waiter| race.actor(move || drop(waiter)));
-        for cancel in cancels {
-            cancel.join().unwrap();
-        }
+        cancels.into_iter().for_each(|cancel| cancel.join().unwrap());
         limiter.replenish(1);
         assert!(is_served(&mut front) && !is_served(&mut back));
         limiter.replenish(1);

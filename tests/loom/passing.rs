@@ -1,14 +1,15 @@
 //! Joint claims that are set aside while another queue is not ready: one race per model. `join.rs` explains the rules
 //! of these models.
 
-use super::join::{MS, answer, explore, on, waiting};
+use super::join::{Joint, MS, answer, explore, on, waiting};
 use crate::{is_served, on_clock, sorted};
 use tollgate::{Limiter, ManualClock, Quota};
 
 /// Limiters that mint a token after each of these times in milliseconds, full at first, in the order of their locks. 0
 /// is a manual quota, empty at first.
-fn limiters(clock: &ManualClock, periods: [u32; 2]) -> [Limiter; 2] {
-    let limiters = sorted::<2>(|| on_clock(clock, Limiter::builder().quota(Quota::new(1, MS).burst(1))));
+fn limiters(periods: [u32; 2]) -> (ManualClock, [Limiter; 2]) {
+    let clock = ManualClock::new();
+    let limiters = sorted::<2>(|| on_clock(&clock, Limiter::builder().quota(Quota::new(1, MS).burst(1))));
     for (limiter, period) in limiters.iter().zip(periods) {
         if period == 0 {
             limiter.set_quota(0, Quota::manual(1)).unwrap();
@@ -17,15 +18,23 @@ fn limiters(clock: &ManualClock, periods: [u32; 2]) -> [Limiter; 2] {
             limiter.set_quota(0, Quota::new(1, period * MS).burst(1)).unwrap();
         }
     }
-    limiters
+    (clock, limiters)
+}
+
+/// A claim that waits in a fast queue and a slow one, and is due in both in a millisecond.
+fn due_soon() -> (ManualClock, [Limiter; 2], Joint) {
+    let (clock, limiters) = limiters([1, 10]);
+    limiters[1].try_acquire(1).unwrap().forget();
+    let joint = waiting(&limiters);
+    clock.advance(9 * MS);
+    (clock, limiters, joint)
 }
 
 /// The claim is dropped while it is aside in one queue and held in the other one, which becomes ready.
 #[test]
 fn cancel_aside_against_commit() {
     explore(3, |race| {
-        let clock = ManualClock::new();
-        let limiters = limiters(&clock, [1, 0]);
+        let (_clock, limiters) = limiters([1, 0]);
         let joint = waiting(&limiters);
         race.run([Box::new(move || drop(joint)), on(&limiters[1], |limiter| limiter.replenish(1))]);
         assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().waiting_tasks), [0, 0]);
@@ -37,11 +46,7 @@ fn cancel_aside_against_commit() {
 #[test]
 fn cancel_against_the_front() {
     explore(3, |race| {
-        let clock = ManualClock::new();
-        let limiters = limiters(&clock, [1, 10]);
-        limiters[1].try_acquire(1).unwrap().forget();
-        let joint = waiting(&limiters);
-        clock.advance(9 * MS);
+        let (clock, limiters, joint) = due_soon();
         race.run([Box::new(move || drop(joint)), on(&limiters[0], Limiter::tick)]);
         clock.advance(MS);
         assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().waiting_tasks), [0, 0]);
@@ -54,11 +59,7 @@ fn cancel_against_the_front() {
 #[test]
 fn a_pause_against_the_front() {
     explore(3, |race| {
-        let clock = ManualClock::new();
-        let limiters = limiters(&clock, [1, 10]);
-        limiters[1].try_acquire(1).unwrap().forget();
-        let mut joint = waiting(&limiters);
-        clock.advance(9 * MS);
+        let (clock, limiters, mut joint) = due_soon();
         race.run([on(&limiters[1], |limiter| limiter.pause_for(20 * MS)), on(&limiters[0], Limiter::tick)]);
         assert_eq!(limiters[0].available(), 1, "nothing delays the fast queue");
         clock.advance(20 * MS);

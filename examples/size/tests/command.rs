@@ -36,6 +36,10 @@ fn error(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+fn has_all(text: &str, parts: &[&str]) {
+    parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+}
+
 const QUOTA: [&str; 2] = ["--quota", "1/s, burst 1"];
 
 /// Three calls at 10 s, 10.5 s and 11 s of two keys. One quota of one token per second lets them wait for 0, 0.5 and
@@ -126,15 +130,11 @@ fn the_client_of_an_access_log_is_recognised_or_named() {
         assert!(error(&refused).ends_with(&text), "{refused:?}");
         of_clients(&run(name, &["--key-column", column]));
         let output = folder.run(&[&[name], &QUOTA[..]].concat());
-        assert!(
-            printed(&output).starts_with("trace: 4 calls, 1 key, "),
-            "one quota for all needs no client: {output:?}"
-        );
+        // One quota for all needs no client.
+        assert!(printed(&output).starts_with("trace: 4 calls, 1 key, "), "{output:?}");
     }
     assert!(!error(&run("alb.log", &["--key-column", "4"])).contains("spread"), "its times are not whole seconds");
-    assert!(
-        error(&run("common.log", &["--key-column", "77"])).contains("column 77 is missing: the line has 9 columns")
-    );
+    has_all(&error(&run("common.log", &["--key-column", "77"])), &["column 77 is missing: the line has 9 columns"]);
     folder.write("a.csv", "instant\n1\n");
     assert!(error(&run("a.csv", &["--key-column", "1"])).contains("--key-column is for access logs"));
 }
@@ -156,9 +156,10 @@ fn malformed_lines_are_counted_and_shown() {
             "  line 4: `-3` is no cost: write a whole number of tokens from 0 to 281474976710656",
         ]
     );
-    for part in ["line 5: the column `cost` is missing", "line 6: not UTF-8", "line 7: `x`", "and 2 more", "left out"] {
-        assert!(remarks.contains(part), "{part}: {remarks}");
-    }
+    has_all(
+        &remarks,
+        &["line 5: the column `cost` is missing", "line 6: not UTF-8", "line 7: `x`", "and 2 more", "left out"],
+    );
     assert!(printed(&output).starts_with("trace: 2 calls, 1 key, 2 tokens in 4.000 s"), "{output:?}");
 
     let strict = folder.run(&[&["bad.csv", "--strict"], &QUOTA[..]].concat());
@@ -167,17 +168,14 @@ fn malformed_lines_are_counted_and_shown() {
 
     folder.write("bad.jsonl", "{\"instant\":1}\n{\"key\":\"ann\"}\n[2]\n{\"instant\":3,\"cost\":1.5}\n");
     let remarks = error(&folder.run(&[&["bad.jsonl"], &QUOTA[..]].concat()));
-    for part in
-        ["3 lines", "line 2: missing field `instant`", "line 3: ", "line 4: `1.5` is no cost", "\"instant\":12.5"]
-    {
-        assert!(remarks.contains(part), "{part}: {remarks}");
-    }
+    has_all(
+        &remarks,
+        &["3 lines", "line 2: missing field `instant`", "line 3: ", "line 4: `1.5` is no cost", "\"instant\":12.5"],
+    );
 
     folder.write("bad.log", "::1 - - [10/Oct/2000:13:55:36 -0700] \"GET /\" 200 1\n::1 - - [10/Okt/2000:13:55:36 -0700] \"GET /\" 200 1\nhello\n");
     let remarks = error(&folder.run(&[&["bad.log"], &QUOTA[..]].concat()));
-    for part in ["line 2: `10/Okt/2000:13:55:36 -0700` is no time of a log", "line 3: `hello` is no log line"] {
-        assert!(remarks.contains(part), "{part}: {remarks}");
-    }
+    has_all(&remarks, &["line 2: `10/Okt/2000:13:55:36 -0700` is no time of a log", "line 3: `hello` is no log line"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Cancellation at every stage: no queue loses tokens, and the claims behind move up.
 
-use super::{costs, done, empty, full, holding, limiter, on_a_clock, pass, spent};
+use super::{costs, done, empty, full, holding, on_a_clock, pass, spent};
 use crate::fixture::*;
 
 fn closed(limiter: usize) -> JoinError {
@@ -32,8 +32,7 @@ fn a_giant_that_saved_above_the_burst_and_leaves_burns_what_is_above_it() {
 #[test]
 fn a_closed_limiter_is_named_and_the_other_queue_moves_on() {
     for one_that_closes in [0, 1] {
-        let clock = ManualClock::new();
-        let limiters = [limiter(&clock, full(5)), limiter(&clock, full(5))];
+        let (clock, limiters) = on_a_clock([full(5), full(5)]);
         let _taken = limiters.each_ref().map(|limiter| limiter.try_acquire(5).unwrap());
         let open = &limiters[1 - one_that_closes];
         let mut claim = pending(join([(&limiters[0], 5), (&limiters[1], 5)]));

@@ -8,8 +8,9 @@ fn half_ready<'a>(ready: &'a Limiter, cost: u64, by_hand: &'a Limiter) -> Spawn<
     pending(join([(ready, cost), (by_hand, 1)]))
 }
 
-fn by_hand(clock: &ManualClock) -> Limiter {
-    limiter(clock, Quota::manual(5).initial(0))
+/// A limiter with these quotas, and one that is filled by hand.
+fn beside_one_by_hand(quotas: Quotas) -> (ManualClock, [Limiter; 2]) {
+    on_a_clock([quotas, Quota::manual(5).initial(0).into()])
 }
 
 /// The larger claim comes to the front earlier, to save its tokens, and goes aside again for the older one.
@@ -28,9 +29,8 @@ fn at_the_end_of_a_pause_an_older_claim_passes_the_one_that_is_held() {
 /// The smaller claim behind fits into what is there when the pause ends.
 #[test]
 fn at_the_end_of_a_pause_no_later_claim_passes_a_joint_one() {
-    let clock = ManualClock::new();
     for others in 0..2 {
-        let (a, b) = (limiter(&clock, full(10)), limiter(&clock, full(10)));
+        let (clock, [a, b]) = on_a_clock([full(10), full(10)]);
         a.pause_for(100 * MS);
         let joint = pending(join([(&a, 10), (&b, others)]));
         let plain = pending(a.consume(5));
@@ -99,8 +99,7 @@ fn tokens_that_come_in_between_two_steps_go_to_the_joint_claim_that_waits_aside(
 #[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {
-        let clock = ManualClock::new();
-        let limiters = [limiter(&clock, full(90)), limiter(&clock, full(90))];
+        let (clock, limiters) = on_a_clock([full(90), full(90)]);
         let [a, b] = &limiters;
         limiters[paused].pause_for(600 * Duration::from_secs(1));
         let mut claims: Vec<_> = (0..80).map(|_| pending(join([(a, 1), (b, 1)]))).collect();
@@ -114,8 +113,7 @@ fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
 
 #[test]
 fn a_smaller_burst_keeps_the_savings_of_the_front_and_a_smaller_rate_retimes_it() {
-    let clock = ManualClock::new();
-    let (a, b) = (limiter(&clock, holding(5)), by_hand(&clock));
+    let (clock, [a, b]) = beside_one_by_hand(holding(5));
     let mut claim = half_ready(&a, 5, &b);
     a.set_quota(0, Quota::per_second(500).burst(2)).unwrap();
     assert_eq!(a.snapshot().quotas[0].level, 5);
@@ -144,8 +142,7 @@ fn a_higher_rate_in_the_slower_queue_brings_the_grant_forward() {
 
 #[test]
 fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
-    let clock = ManualClock::new();
-    let (a, b) = (limiter(&clock, holding(5)), by_hand(&clock));
+    let (clock, [a, b]) = beside_one_by_hand(holding(5));
     let mut earlier = a.try_acquire(2).unwrap();
     let mut claim = half_ready(&a, 3, &b);
     let behind = pending(a.consume(1));
@@ -223,8 +220,7 @@ fn a_refund_brings_forward_a_claim_over_two_clocks() {
 
 #[test]
 fn a_clock_that_steps_back_takes_no_readiness_away() {
-    let clock = ManualClock::new();
-    let (a, b) = (limiter(&clock, empty(5)), by_hand(&clock));
+    let (clock, [a, b]) = beside_one_by_hand(empty(5));
     let mut claim = half_ready(&a, 3, &b);
     pass(3, &clock, &[&a, &b]);
     clock.step_back(2 * MS);
@@ -326,8 +322,7 @@ fn a_caller_delayed_between_two_clock_readings_grants_at_most_the_burst() {
 
 #[test]
 fn tokens_minted_while_a_claim_was_held_follow_the_quota_of_that_time() {
-    let clock = ManualClock::new();
-    let (a, b) = (limiter(&clock, Quota::per_second(1_000).burst(100).initial(1)), by_hand(&clock));
+    let (clock, [a, b]) = beside_one_by_hand(Quota::per_second(1_000).burst(100).initial(1).into());
     let claim = half_ready(&a, 1, &b);
     clock.advance(5 * MS);
     a.set_quota(0, Quota::per_second(1_000_000).burst(10_000)).unwrap();

@@ -1,6 +1,6 @@
 //! Joint claims with classes of limiters: examples with instants computed by hand, in milliseconds.
 
-use super::timeline::{Setup, Timeline, any, any_class, class, divided, divided_by, setup, slow};
+use super::timeline::{Setup, Timeline, any, any_class, class, divided, divided_by, setup, setup_beside};
 use super::{MS, limiter, on_a_clock, tick};
 use crate::fixture::*;
 
@@ -62,10 +62,7 @@ fn classes_of_two_limiters_in_opposite_orders() {
 /// It was set aside 10 at 100 and 10 at 300, and b had its turns between. From 310 on only 5 tokens are missing.
 #[test]
 fn a_joint_claim_above_the_burst_is_paid_in_installments() {
-    let clock = ManualClock::new();
-    let (requests, tokens) = (limiter(&clock, Quota::per_second(1).burst(1).initial(0)), divided(&clock));
-    let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
-    let mut timeline = Timeline::new(&clock, [&requests, &tokens]);
+    let Setup { requests, tokens, a, b, mut timeline, .. } = setup_beside(Quota::per_second(1));
     timeline.joint("giant", [(any(&requests), 1), (any_class(&a), 25)]);
     timeline.many("b", &b, 3, 10);
     timeline.until(1_200);
@@ -75,9 +72,7 @@ fn a_joint_claim_above_the_burst_is_paid_in_installments() {
 
 #[test]
 fn a_claim_with_a_deadline_waits_behind_a_joint_claim_that_is_paid_in_part() {
-    let clock = ManualClock::new();
-    let (requests, tokens) = (limiter(&clock, Quota::per_second(1).burst(1).initial(0)), divided(&clock));
-    let a = class(&tokens, "a", 1);
+    let Setup { clock, requests, tokens, a, .. } = setup_beside(Quota::per_second(1));
     let (requests_any, a_any) = (any(&requests), any_class(&a));
     let _giant = pending(join([(&requests_any, 1), (&a_any, 25)]));
     tick_after(&clock, &tokens, 100 * MS);
@@ -94,7 +89,7 @@ fn a_joint_claim_is_cancelled_at_each_stage() {
         // Held since 50: the two tokens minted since are there at once.
         (75, "b0 10, b1 20, b2 30, b3 40, b4 50, b5 75, b6 75"),
     ] {
-        let Setup { requests, tokens, a, b, mut timeline } = setup();
+        let Setup { requests, tokens, a, b, mut timeline, .. } = setup();
         timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
         timeline.many("b", &b, 7, 1);
         timeline.until(at);
@@ -108,10 +103,7 @@ fn a_joint_claim_is_cancelled_at_each_stage() {
 /// A giant that leaves when it had all its turns gives back what was set aside for it, up to the shadow level.
 #[test]
 fn a_joint_claim_above_the_burst_gives_back_what_was_set_aside() {
-    let clock = ManualClock::new();
-    let (requests, tokens) = (limiter(&clock, Quota::per_second(1).burst(1).initial(0)), divided(&clock));
-    let a = class(&tokens, "a", 1);
-    let mut timeline = Timeline::new(&clock, [&requests, &tokens]);
+    let Setup { requests, tokens, a, mut timeline, .. } = setup_beside(Quota::per_second(1));
     timeline.joint("giant", [(any(&requests), 1), (any_class(&a), 25)]);
     timeline.until(260);
     assert_eq!(tokens.snapshot().granted, 0);
@@ -123,9 +115,7 @@ fn a_joint_claim_above_the_burst_gives_back_what_was_set_aside() {
 /// Granted in both limiters, and dropped before its caller saw that: both get their tokens back.
 #[test]
 fn a_joint_claim_that_nobody_saw_granted_is_refunded() {
-    let clock = ManualClock::new();
-    let (requests, tokens) = (slow(&clock), divided(&clock));
-    let a = class(&tokens, "a", 1);
+    let Setup { clock, requests, tokens, a, .. } = setup();
     let (requests_any, a_any) = (any(&requests), any_class(&a));
     let claim = pending(join([(&requests_any, 1), (&a_any, 5)]));
     clock.advance(100 * MS);
@@ -139,7 +129,7 @@ fn a_joint_claim_that_nobody_saw_granted_is_refunded() {
 #[test]
 fn a_class_is_removed_with_a_joint_claim_at_each_stage() {
     for (at, ahead) in [(0, 1), (0, 0), (30, 0), (75, 0)] {
-        let Setup { requests, tokens, a, b, mut timeline } = setup();
+        let Setup { requests, tokens, a, b, mut timeline, .. } = setup();
         timeline.many("ahead", &a, ahead, 10);
         timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
         timeline.many("b", &b, 7, 1);
@@ -156,7 +146,7 @@ fn a_class_is_removed_with_a_joint_claim_at_each_stage() {
 #[test]
 fn a_limiter_with_classes_is_closed_with_a_joint_claim() {
     for at in [0, 30, 75] {
-        let Setup { requests, tokens, a, b, mut timeline } = setup();
+        let Setup { requests, tokens, a, b, mut timeline, .. } = setup();
         timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
         timeline.joint("behind", [(any(&requests), 1), (any_class(&a), 5)]);
         timeline.many("b", &b, 9, 1);
@@ -173,7 +163,7 @@ fn a_limiter_with_classes_is_closed_with_a_joint_claim() {
 #[test]
 fn a_pause_delays_the_joint_claim_in_both() {
     for which in [0, 1] {
-        let Setup { requests, tokens, a, b, mut timeline } = setup();
+        let Setup { requests, tokens, a, b, mut timeline, .. } = setup();
         timeline.joint("joint", [(any(&requests), 1), (any_class(&a), 5)]);
         timeline.many("b", &b, 4, 1);
         timeline.until(75);
@@ -302,10 +292,8 @@ fn a_joint_claim_above_the_burst_is_in_flight_once_it_is_granted() {
 
 #[test]
 fn refusals_of_joint_claims_with_classes() {
-    let clock = ManualClock::new();
-    let (requests, tokens) = (slow(&clock), divided(&clock));
-    let a = tokens.class("a", Share::weight(1).max_waiting(1)).unwrap();
-    let b = class(&tokens, "b", 1);
+    let Setup { requests, tokens, a, b, .. } = setup();
+    a.set_share(Share::weight(1).max_waiting(1)).unwrap();
     let refused = assert_ready_err!(spawn(join([(&a, 1), (&b, 1)])).poll());
     assert_eq!(refused, JoinError::Repeated { limiter: 1 });
     let [requests_any, tokens_any, a_any] = [any(&requests), any(&tokens), any_class(&a)];

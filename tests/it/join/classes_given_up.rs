@@ -1,6 +1,7 @@
 //! Joint claims with classes that are given up, forgotten, or made beside claims that ceilings hold back.
 
-use super::MS;
+use super::timeline::{any, divided, divided_by};
+use super::{MS, limiter, on_a_clock};
 use crate::fixture::*;
 
 /// Polls a joint claim once, and then neither polls nor drops it.
@@ -41,9 +42,8 @@ async fn a_turn_that_comes_while_its_claim_is_dropped_stops_no_limiter() {
 #[test]
 fn forgotten_joint_claims_of_a_dropped_class_end() {
     let clock = ManualClock::new();
-    let build = |quota: Quota| Limiter::builder().quota(quota.burst(10).initial(0)).clock(clock.clone());
-    let shared = build(Quota::per_second(100)).classes().build().unwrap();
-    let slow = build(Quota::per_second(10)).build().unwrap();
+    let shared = divided(&clock);
+    let slow = limiter(&clock, Quota::per_second(10).burst(10).initial(0));
     let other = shared.class("other", Share::weight(1)).unwrap();
     let dropped = AnyLimiter::from(shared.class("dropped", Share::weight(1)).unwrap());
     let all = AnyLimiter::from(slow.clone());
@@ -65,9 +65,8 @@ fn forgotten_joint_claims_of_a_dropped_class_end() {
 #[test]
 fn try_join_passes_claims_that_ceilings_hold_back_as_try_acquire_does() {
     let clock = ManualClock::new();
-    let shared = Limiter::builder().quota(Quota::per_second(100).burst(10)).classes().clock(clock.clone());
-    let shared = shared.build().unwrap();
-    let other = Limiter::builder().quota(Quota::per_second(10)).clock(clock.clone()).build().unwrap();
+    let shared = divided_by(&clock, Quota::per_second(100).burst(10));
+    let other = limiter(&clock, Quota::per_second(10));
     let a = shared.class("a", Share::weight(1)).unwrap();
     let held = shared.class("held", Share::weight(1).ceiling(Quota::per_hour(1).burst(1))).unwrap();
     drop(held.try_acquire(1).unwrap());
@@ -82,9 +81,7 @@ fn try_join_passes_claims_that_ceilings_hold_back_as_try_acquire_does() {
 /// Claims that wait aside need no positions in the sequence of tokens, so their sum is not bounded by it.
 #[test]
 fn joint_claims_that_want_more_tokens_than_there_are_numbers_are_counted_as_the_largest_number() {
-    let clock = ManualClock::new();
-    let build = || Limiter::builder().quota(Quota::per_second(1).initial(0)).clock(clock.clone()).build().unwrap();
-    let (a, b) = (build(), build());
+    let (_clock, [a, b]) = on_a_clock([(); 2].map(|()| Quota::per_second(1).initial(0).into()));
     let cost = 1 << 48;
     let waits: Vec<_> = (0..(1 << 16) + 1).map(|_| pending(join([(&a, cost), (&b, cost)]))).collect();
     assert_eq!(a.snapshot().waiting_tokens, u64::MAX);
@@ -97,10 +94,9 @@ fn joint_claims_that_want_more_tokens_than_there_are_numbers_are_counted_as_the_
 #[test]
 fn what_was_set_aside_for_a_joint_claim_that_is_dropped_pays_a_debt_before_a_later_claim_is_granted() {
     let clock = ManualClock::new();
-    let build = |quota| Limiter::builder().quota(quota).clock(clock.clone());
-    let shared = build(Quota::per_second(1_000).burst(4)).classes().build().unwrap();
+    let shared = divided_by(&clock, Quota::per_second(1_000).burst(4));
     let [a, b] = ["a", "b"].map(|name| AnyLimiter::from(shared.class(name, Share::weight(1)).unwrap()));
-    let never = AnyLimiter::from(build(Quota::manual(1).initial(0)).build().unwrap());
+    let never = any(&limiter(&clock, Quota::manual(1).initial(0)));
     let mut earlier = shared.try_acquire(1).unwrap();
     let dropped = pending(join([(&a, 8), (&never, 1)]));
     // Four tokens are set aside, and the claim has its turn for the other four.
@@ -122,11 +118,10 @@ fn what_was_set_aside_for_a_joint_claim_that_is_dropped_pays_a_debt_before_a_lat
 fn what_was_set_aside_for_a_joint_claim_does_not_come_back_on_top_of_a_burst_that_was_granted() {
     for by_class in [false, true] {
         let clock = ManualClock::new();
-        let build = |quota| Limiter::builder().quota(quota).clock(clock.clone());
-        let shared = build(Quota::per_second(1_000).burst(4)).classes().build().unwrap();
+        let shared = divided_by(&clock, Quota::per_second(1_000).burst(4));
         let a = AnyLimiter::from(shared.class("a", Share::weight(1)).unwrap());
         let b = shared.class("b", Share::weight(1)).unwrap();
-        let never = AnyLimiter::from(build(Quota::manual(1).initial(0)).build().unwrap());
+        let never = any(&limiter(&clock, Quota::manual(1).initial(0)));
         let dropped = pending(join([(&a, 8), (&never, 1)]));
         tick_after(&clock, &shared, 4 * MS);
         // The claim has had its turn for the last four, which are there for others.
@@ -143,9 +138,8 @@ fn what_was_set_aside_for_a_joint_claim_does_not_come_back_on_top_of_a_burst_tha
 #[test]
 fn what_was_set_aside_for_a_plain_claim_that_is_dropped_goes_to_the_joint_claim_that_waits_for_a_step() {
     let clock = ManualClock::new();
-    let build = |quota| Limiter::builder().quota(quota).clock(clock.clone());
-    let shared = build(Quota::new(10, 10 * MS).burst(10).stepped()).classes().build().unwrap();
-    let other = AnyLimiter::from(build(Quota::per_second(1)).build().unwrap());
+    let shared = divided_by(&clock, Quota::new(10, 10 * MS).burst(10).stepped());
+    let other = any(&limiter(&clock, Quota::per_second(1)));
     let [a, b] = ["a", "b"].map(|name| shared.class(name, Share::weight(1)).unwrap());
     let b = AnyLimiter::from(b);
     let dropped = pending(a.consume(25));
@@ -160,11 +154,10 @@ fn what_was_set_aside_for_a_plain_claim_that_is_dropped_goes_to_the_joint_claim_
 #[test]
 fn a_debt_behind_a_plain_claim_that_is_dropped_is_paid_in_the_turns_of_its_class() {
     let clock = ManualClock::new();
-    let build = |quota| Limiter::builder().quota(quota).clock(clock.clone());
-    let shared = build(Quota::per_second(1_000).burst(4)).classes().build().unwrap();
+    let shared = divided_by(&clock, Quota::per_second(1_000).burst(4));
     let [a, b] = ["a", "b"].map(|name| shared.class(name, Share::weight(1)).unwrap());
     let own = AnyLimiter::from(a.clone());
-    let other = AnyLimiter::from(build(Quota::per_second(1_000)).build().unwrap());
+    let other = any(&limiter(&clock, Quota::per_second(1_000)));
     let mut earlier = a.try_acquire(4).unwrap();
     let others: Vec<_> = (0..12).map(|_| pending(b.consume(1))).collect();
     let _joint = pending(join([(&own, 1), (&other, 1)]));

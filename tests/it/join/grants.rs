@@ -5,8 +5,7 @@ use crate::fixture::*;
 
 #[test]
 fn three_queues_and_thirty_two_grant_together() {
-    let clock = ManualClock::new();
-    let [a, b, c] = [1, 2, 3].map(|_| limiter(&clock, empty(10)));
+    let (clock, [a, b, c]) = on_a_clock([(); 3].map(|()| empty(10)));
     let mut claim = pending(join([(&a, 3), (&b, 1), (&c, 2)]));
     pass(2, &clock, &[&a, &b, &c]);
     assert_eq!(spent(&a) + spent(&b) + spent(&c), 0);

@@ -240,15 +240,8 @@ impl Seen {
                     inside.fold((0, 0), |(sum, most), (_, _, costs)| (sum + costs[queue], costs[queue].max(most)));
                 // Tokens are saved for a claim above the burst, so a window may open with one.
                 let most = rule.burst.max(largest) + (at - from) * rule.amount / rule.period + 1;
-                prop_assert!(
-                    tokens <= most,
-                    "queue {}: {} tokens in {}..={}, at most {}",
-                    queue,
-                    tokens,
-                    from,
-                    at,
-                    most
-                );
+                let span = from..=at;
+                prop_assert!(tokens <= most, "queue {}: {} tokens in {:?}, at most {}", queue, tokens, span, most);
             }
         }
         Ok(())

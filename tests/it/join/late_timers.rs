@@ -1,17 +1,16 @@
 //! A timer that is late, by many grants: joint claims over several sets have their own instants all the same.
 
-use super::{limiter, tick};
+use super::{on_a_clock, tick};
 use crate::fixture::*;
 
-const NANO: Duration = Duration::from_nanos(1);
 /// Time passes for this long, in nanoseconds.
 const SPAN: u32 = 100_000;
 
 /// The tokens that four limiters grant, in a row of which each two neighbours have a set of joint claims, if they are served
 /// every `step` nanoseconds.
 fn granted(burst: u64, costs: [u64; 2], with_plain: bool, step: u32) -> Vec<u64> {
-    let clock = ManualClock::new();
-    let limiters = [900, 500, 1_000, 700].map(|period| limiter(&clock, Quota::new(1, period * NANO).burst(burst)));
+    let quotas = [900, 500, 1_000, 700].map(|period| Quota::new(1, period * NANO).burst(burst).into());
+    let (clock, limiters) = on_a_clock(quotas);
     let pairs = (0..300).map(|claim| [&limiters[claim % 3], &limiters[claim % 3 + 1]]);
     // Claims that are granted and not seen are refunded when they are dropped.
     let joint: Vec<_> = pairs.map(|[one, other]| pending_or_done(join([(one, costs[0]), (other, costs[1])]))).collect();
@@ -51,8 +50,7 @@ fn a_late_timer_grants_as_many_joint_claims_of_each_set_as_timers_in_time() {
 /// The tokens that two limiters grant to joint claims and to plain claims in one of them, each of which comes after ten joint
 /// ones: the next joint claim waits for its turn behind it.
 fn granted_with_turns(periods: [u32; 2], costs: [u64; 2], plain: usize, step: u32) -> u64 {
-    let clock = ManualClock::new();
-    let limiters = periods.map(|period| limiter(&clock, Quota::new(1, period * NANO).burst(4)));
+    let (clock, limiters) = on_a_clock(periods.map(|period| Quota::new(1, period * NANO).burst(4).into()));
     let [one, other] = &limiters;
     let mut waiting = Vec::new();
     for _ in 0..20 {

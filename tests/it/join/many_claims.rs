@@ -1,6 +1,6 @@
 //! Large numbers: long chains of joint claims, and threads that race.
 
-use super::{MS, empty, limiter, on_a_clock, spent, tick};
+use super::{MS, empty, on_a_clock, spent, tick};
 use crate::fixture::*;
 
 const CLAIMS: usize = if cfg!(miri) { 40 } else { 10_000 };
@@ -26,8 +26,7 @@ fn ten_thousand_joint_claims_due_at_once_are_served_by_one_tick() {
 
 #[test]
 fn ten_thousand_claims_in_a_circle_of_queues_are_served_by_one_tick_of_each() {
-    let clock = ManualClock::new();
-    let limiters = [1, 2, 3].map(|_| limiter(&clock, Quota::manual(CLAIMS as u64).initial(0)));
+    let (_clock, limiters) = on_a_clock([(); 3].map(|()| Quota::manual(CLAIMS as u64).initial(0).into()));
     let pair = |place: usize| [(&limiters[place % 3], 1), (&limiters[(place + 1) % 3], 1)];
     let waiters: Vec<_> = (0..CLAIMS).map(|place| pending(join(pair(place)))).collect();
     on_a_small_stack(|| limiters.iter().for_each(|limiter| limiter.replenish(CLAIMS as u64)));

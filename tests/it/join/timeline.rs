@@ -12,11 +12,6 @@ pub(crate) fn divided_by(clock: &ManualClock, quota: Quota) -> Limiter {
     Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap()
 }
 
-/// 10 tokens per second, one at once, empty at first.
-pub(crate) fn slow(clock: &ManualClock) -> Limiter {
-    limiter(clock, Quota::per_second(10).burst(1).initial(0))
-}
-
 pub(crate) fn class(limiter: &Limiter, name: &str, weight: u64) -> Class {
     limiter.class(name, Share::weight(weight)).unwrap()
 }
@@ -31,6 +26,7 @@ pub(crate) fn any_class(class: &Class) -> AnyLimiter {
 
 /// A limiter that divides 100 tokens per second among two classes, beside a plain one of 10 requests per second.
 pub(crate) struct Setup {
+    pub(crate) clock: ManualClock,
     pub(crate) requests: Limiter,
     pub(crate) tokens: Limiter,
     pub(crate) a: Class,
@@ -39,11 +35,16 @@ pub(crate) struct Setup {
 }
 
 pub(crate) fn setup() -> Setup {
+    setup_beside(Quota::per_second(10))
+}
+
+/// The same beside a plain limiter of so many requests, one at once.
+pub(crate) fn setup_beside(requests: Quota) -> Setup {
     let clock = ManualClock::new();
-    let (requests, tokens) = (slow(&clock), divided(&clock));
+    let (requests, tokens) = (limiter(&clock, requests.burst(1).initial(0)), divided(&clock));
     let (a, b) = (class(&tokens, "a", 1), class(&tokens, "b", 1));
     let timeline = Timeline::new(&clock, [&requests, &tokens]);
-    Setup { requests, tokens, a, b, timeline }
+    Setup { clock, requests, tokens, a, b, timeline }
 }
 
 /// A claim that waits. Its result is whether it was granted.

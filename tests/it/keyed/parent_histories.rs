@@ -20,6 +20,15 @@ enum Held<'a> {
     Parent(tollgate::Grant<'a>),
 }
 
+impl Held<'_> {
+    fn cost(&self) -> u64 {
+        match self {
+            Held::Key(grant) => grant.cost(),
+            Held::Parent(grant) => grant.cost(),
+        }
+    }
+}
+
 struct Live<'a> {
     id: Id,
     /// `None`: of the parent limiter.
@@ -260,11 +269,7 @@ impl<'a> Both<'a> {
     }
 
     fn keep(&mut self, key: Option<usize>, held: Held<'a>) {
-        let cost = i128::from(match &held {
-            Held::Key(grant) => grant.cost(),
-            Held::Parent(grant) => grant.cost(),
-        });
-        self.spend(key, cost);
+        self.spend(key, held.cost().into());
         self.grants.push((key, held));
     }
 
@@ -290,18 +295,12 @@ impl<'a> Both<'a> {
 
     fn release(&mut self, place: usize) {
         let Some(place) = place.checked_rem(self.grants.len()) else { return };
-        match self.grants.remove(place) {
-            (Some(key), Held::Key(grant)) => {
-                let cost = grant.cost();
-                drop(grant);
-                self.model.release(key, cost);
-            }
-            (_, Held::Parent(grant)) => {
-                let cost = grant.cost();
-                drop(grant);
-                self.model.release_parent(cost);
-            }
-            _ => unreachable!("the grant of a key belongs to a key"),
+        let (key, held) = self.grants.remove(place);
+        let cost = held.cost();
+        drop(held);
+        match key {
+            Some(key) => self.model.release(key, cost),
+            None => self.model.release_parent(cost),
         }
     }
 
@@ -321,24 +320,11 @@ impl<'a> Both<'a> {
             }
         }
         for live in &self.futures {
-            prop_assert_eq!(
-                live.future.is_woken(),
-                live.granted,
-                "claim {} of {:?} at {} ns, after {:?}",
-                live.id,
-                live.key,
-                now,
-                op
-            );
+            let claim = (live.id, live.key);
+            prop_assert_eq!(live.future.is_woken(), live.granted, "claim {:?} at {} ns, after {:?}", claim, now, op);
         }
-        let snapshot = self.global.snapshot();
-        prop_assert_eq!(
-            (self.global.available(), snapshot.waiting_tasks),
-            self.model.view(None),
-            "parent, {} ns, {:?}",
-            now,
-            op
-        );
+        let parent = (self.global.available(), self.global.snapshot().waiting_tasks);
+        prop_assert_eq!(parent, self.model.view(None), "parent, {} ns, {:?}", now, op);
         let mut waiting = 0;
         for (key, available) in keys.into_iter().enumerate() {
             let view = self.model.view(Some(key));
@@ -375,13 +361,9 @@ impl<'a> Both<'a> {
         for (index, spent) in self.spent.iter().enumerate() {
             let rule = if index < KEYS { self.rules.0 } else { self.rules.1 };
             // Refunded tokens may have been granted again at once, but there were never more.
-            let most =
-                i128::from(rule.burst) * i128::from(rule.period) + i128::from(rule.amount) * i128::from(self.now);
-            prop_assert!(
-                spent * i128::from(rule.period) <= most + self.owed(index),
-                "{index}: {spent} by {} ns",
-                self.now
-            );
+            let [amount, period, burst, now] = [rule.amount, rule.period, rule.burst, self.now].map(i128::from);
+            let most = burst * period + amount * now + self.owed(index);
+            prop_assert!(spent * period <= most, "{index}: {spent} by {now} ns");
         }
         self.clock.advance(Duration::from_secs(1));
         self.keyed.tick();

@@ -72,11 +72,8 @@ async fn callers_that_are_refused_for_errors_of_the_server_are_in_an_outage_by_t
         assert!(matches!(limiter.consume(10).await, Err(ConsumeError::Unreachable)), "{error}");
         sleep(Duration::from_secs(2)).await;
         let values = scrape(|| meter.publish());
-        assert_eq!(
-            (values.gauge("store_out{key=api}"), values.counter("store_outages_total{key=api}")),
-            (1.0, 1),
-            "{error}"
-        );
+        let outage = (values.gauge("store_out{key=api}"), values.counter("store_outages_total{key=api}"));
+        assert_eq!(outage, (1.0, 1), "{error}");
         assert!(values.gauge("store_outage_seconds{key=api}") > 1.0, "{error}");
         let circuits = |state| values.gauge(&format!("store_circuits{{key=api,state={state}}}"));
         assert_eq!(["closed", "open", "half_open"].map(circuits), [1.0, 1.0, 0.0]);

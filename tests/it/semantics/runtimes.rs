@@ -118,9 +118,7 @@ fn runtimes_of_several_threads_each_serve_their_own_and_any_driver_serves_all() 
     // They end one after the other, each with its runtime, while other claims wait.
     let threads: Vec<_> =
         (1..=4).map(|n| (n, limiter.clone())).map(|(n, l)| thread::spawn(move || work(l, 10 * n))).collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
 }
 

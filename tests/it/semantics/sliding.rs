@@ -103,12 +103,6 @@ fn neither_a_parent_nor_a_store_counts_windows() {
     let parent = Limiter::new(one_per_milli(9)).unwrap();
     let _keys = builder().parent(&parent).build().unwrap();
     assert_eq!(parent.set_quota(0, sliding(9)).unwrap_err(), error("parent"));
-    assert_eq!(
-        Limiter::builder()
-            .quota(sliding(9))
-            .distributed(tollgate::distributed::MemoryStore::new())
-            .build()
-            .unwrap_err(),
-        error("distributed")
-    );
+    let shared = Limiter::builder().quota(sliding(9)).distributed(MemoryStore::new()).build();
+    assert_eq!(shared.unwrap_err(), error("distributed"));
 }

@@ -4,7 +4,7 @@
 //! the last third of the burst, because the other node may hold a part of it.
 
 use super::proxy::{Proxy, mutes};
-use super::server::{FOR_EVER, Server, in_the_end, open_store};
+use super::server::{FOR_EVER, Server, in_the_end, open_store, wait_until};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
@@ -139,11 +139,7 @@ async fn a_replica_that_lost_the_last_writes_grants_those_again_and_no_more() {
 async fn sentinels_tell_the_address_of_the_master() {
     let Some((mut master, replica)) = pair() else { return };
     let Some(sentinel) = Server::start_sentinel("tollgate-test", &master) else { return };
-    let began = Instant::now();
-    while !sentinel.say(&["INFO", "sentinel"]).contains("slaves=1,") {
-        assert!(began.elapsed() < FOR_EVER, "the sentinel does not find the replica");
-        sleep(Duration::from_millis(50)).await;
-    }
+    wait_until("the sentinel does not find the replica", || sentinel.say(&["INFO", "sentinel"]).contains("slaves=1,"));
     // The first address has no listener.
     let urls = ["redis://127.0.0.1:1/".to_owned(), sentinel.url()];
     let connect = || RedisStore::connect_sentinels(urls.clone(), "redis://tollgate-test/", "failover");

@@ -1,7 +1,6 @@
 //! A Redis Cluster for one test: three masters on loopback, and an optional replica of the first.
 
-use super::server::{FOR_EVER, Server, in_the_end};
-use std::time::{Duration, Instant};
+use super::server::{FOR_EVER, Server, in_the_end, wait_until};
 use tollgate_redis::RedisStore;
 
 pub struct Cluster {
@@ -29,14 +28,6 @@ fn meet(nodes: &[Server]) {
         info.contains("cluster_state:ok") && info.contains(&all)
     };
     wait_until("the cluster does not come up", || nodes.iter().all(is_ready));
-}
-
-fn wait_until(or_else: &str, so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < FOR_EVER, "{or_else}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Assigns all slots to the three nodes.

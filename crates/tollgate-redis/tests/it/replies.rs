@@ -1,7 +1,7 @@
 //! Error replies of Redis: the connection stays open, each error is counted by its kind, and other stores are not
 //! affected.
 
-use super::server::{FOR_EVER, Server, open_store};
+use super::server::{FOR_EVER, Server, open_store, wait_until};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
@@ -63,11 +63,8 @@ async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
     assert_eq!([counts(&full), counts(&forbidden), counts(&store)], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]);
     assert!(ReplyKind::all().iter().all(|kind| well.snapshot().error_replies(*kind) == 0));
     assert_eq!((made(&store), made(&well)), (1, 1));
-    assert!(
-        store.servers()[0].breaker.circuit == Circuit::Closed && store.servers()[0].breaker.opened == 0,
-        "{:?}",
-        store.servers()
-    );
+    let breaker = &store.servers()[0].breaker;
+    assert_eq!((breaker.circuit, breaker.opened), (Circuit::Closed, 0));
 }
 
 /// No store is served meanwhile: the circuit opens, and closes when the script ends.
@@ -81,15 +78,10 @@ async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
     let script = std::thread::spawn(move || {
         redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut client).unwrap_err();
     });
-    let began = Instant::now();
-    let mut killer = server.client();
-    while redis::cmd("PING").exec(&mut killer).is_ok() {
-        assert!(began.elapsed() < FOR_EVER);
-        sleep(Duration::from_millis(5)).await;
-    }
+    wait_until("the script does not begin", || redis::cmd("PING").exec(&mut server.client()).is_err());
     assert_eq!(refused(&store, ask(1, 2)).await, ReplyKind::Busy);
     assert!(matches!(store.ask(ask(1, 2)).await, Err(StoreError::NotSent(_))));
-    redis::cmd("SCRIPT").arg("KILL").exec(&mut killer).unwrap();
+    redis::cmd("SCRIPT").arg("KILL").exec(&mut server.client()).unwrap();
     script.join().unwrap();
     let again = async {
         while store.ask(ask(1, 2)).await.is_err() {
@@ -108,13 +100,8 @@ async fn a_foreign_field_is_named_and_removed_and_the_store_continues() {
     let store = open_store(&server.url(), "visited").await.outage(Outage::Fail);
     store.ask(ask(1, 1)).await.unwrap();
     let node = format!("{:032x}", 7);
-    server.say(&[
-        "EVAL",
-        "redis.call('HSET', KEYS[1], 'visitor', 'x', ARGV[1], 'y') return 'OK'",
-        "1",
-        store.key(),
-        &node,
-    ]);
+    let script = "redis.call('HSET', KEYS[1], 'visitor', 'x', ARGV[1], 'y') return 'OK'";
+    server.say(&["EVAL", script, "1", store.key(), &node]);
     let is_clean =
         || !server.knows(store.key()).iter().any(|field| field.starts_with("visitor") || field.starts_with(&node));
     // The script examines the nodes every half a second. No request fails.
@@ -156,16 +143,12 @@ async fn a_store_with_overwritten_sums_is_fenced_and_others_are_not() {
 }
 
 /// Makes the server refuse writes because it cannot save.
-async fn break_the_disk(server: &Server) {
+fn break_the_disk(server: &Server) {
     let (_, folder): (String, String) = redis::cmd("CONFIG").arg("GET").arg("dir").query(&mut server.client()).unwrap();
     server.say(&["CONFIG", "SET", "save", "3600 1"]);
     std::fs::create_dir(format!("{folder}/dump.rdb")).unwrap();
     server.say(&["BGSAVE"]);
-    let began = Instant::now();
-    while !server.say(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err") {
-        assert!(began.elapsed() < FOR_EVER, "the server saves");
-        sleep(Duration::from_millis(5)).await;
-    }
+    wait_until("the server saves", || server.say(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err"));
 }
 
 /// The servers answer, with errors: this is an outage in the figures of the store, as it is for callers.
@@ -195,7 +178,7 @@ async fn error_replies_to_a_limiter_are_an_outage_that_ends_with_its_cause() {
         let users = users.build().unwrap();
         let limiter = Limiter::builder().quota(QUOTA).distributed(store.clone()).build().unwrap();
         if cause.is_empty() {
-            break_the_disk(&server).await
+            break_the_disk(&server)
         } else {
             drop(server.say(cause))
         }

@@ -21,6 +21,15 @@ pub async fn open_store(url: &str, name: &str) -> RedisStore {
     in_the_end(|| RedisStore::connect(url, name)).await.answer_timeout(FOR_EVER)
 }
 
+/// Waits until the condition is true, for as long as it takes. Other tasks run on other threads meanwhile.
+pub fn wait_until(or_else: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < FOR_EVER, "{or_else}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Connects, and retries for a while: a machine may be slow.
 pub async fn in_the_end<F>(connect: impl Fn() -> F) -> RedisStore
 where
@@ -179,11 +188,7 @@ impl Server {
     /// Makes this server follow `master`, and waits until it does.
     pub fn follow(&self, master: &Self) {
         self.say(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-        let began = Instant::now();
-        while !self.is_in_step() {
-            assert!(began.elapsed() < FOR_EVER, "the replica does not come up");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("the replica does not come up", || self.is_in_step());
     }
 
     /// Whether the replica receives the writes of its master.

@@ -1,7 +1,7 @@
 //! What `connect` checks.
 
 use super::masters::masters;
-use super::server::{FOR_EVER, Server, open_store};
+use super::server::{FOR_EVER, Server, open_store, wait_until};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tollgate::Quota;
@@ -57,12 +57,7 @@ async fn a_server_that_takes_over_and_may_evict_the_keys_is_a_warning() {
         server.say(command);
     }
     store.ask(LeaseRequest::new(1, 1, QuotaTerms::of(&Quota::per_second(1)).unwrap())).await.unwrap();
-    let warned = async {
-        while store.snapshot().warning.is_none() {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(Duration::from_secs(60), warned).await.expect("the policy is not looked at again");
+    wait_until("the policy is not looked at again", || store.snapshot().warning.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

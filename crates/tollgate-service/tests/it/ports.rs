@@ -110,6 +110,11 @@ async fn health_says_serving_until_the_service_drains() {
     running.served.await.unwrap();
 }
 
+/// The status and the type of an answer.
+fn head(answer: &reqwest::Response) -> (u16, &str) {
+    (answer.status().as_u16(), answer.headers()["content-type"].to_str().unwrap())
+}
+
 #[tokio::test]
 async fn the_json_endpoint_speaks_the_mapping_of_protocol_buffers() {
     let running = run(FILE).await;
@@ -117,10 +122,7 @@ async fn the_json_endpoint_speaks_the_mapping_of_protocol_buffers() {
     let body =
         r#"{"domain": "d", "descriptors": [{"entries": [{"key": "client", "value": "ann"}], "hitsAddend": "2"}]}"#;
     let answer = client.post(&url).body(body).send().await.unwrap();
-    assert_eq!(
-        (answer.status().as_u16(), &answer.headers()["content-type"]),
-        (200, &"application/json".parse().unwrap())
-    );
+    assert_eq!(head(&answer), (200, "application/json"));
     let json: serde_json::Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
     let limit = serde_json::json!({"name": "per-client", "requestsPerUnit": 2, "unit": "YEAR"});
     assert_eq!((&json["overallCode"], &json["statuses"][0]["currentLimit"]), (&"OK".into(), &limit));
@@ -129,10 +131,7 @@ async fn the_json_endpoint_speaks_the_mapping_of_protocol_buffers() {
     assert_eq!(answer.status(), 429);
     for bad in ["", "{", r#"{"domains": "d"}"#, r#"{"domain": "d"}"#] {
         let answer = client.post(&url).body(bad).send().await.unwrap();
-        assert_eq!(
-            (answer.status().as_u16(), &answer.headers()["content-type"]),
-            (400, &"application/problem+json".parse().unwrap())
-        );
+        assert_eq!(head(&answer), (400, "application/problem+json"));
     }
     assert_eq!(client.post(&url).body(vec![b' '; 2 << 20]).send().await.unwrap().status(), 413);
 }
@@ -152,10 +151,7 @@ async fn proxies_ask_over_http_with_header_fields() {
     assert!(first.headers()["ratelimit"].to_str().unwrap().starts_with(r#""per-client";r=1;t="#));
     assert_eq!(check("/check/d", &[("X-Client", "ann")]).await.status(), 200);
     let refused = check("/check", &[("X-Client", "ann")]).await;
-    assert_eq!(
-        (refused.status().as_u16(), &refused.headers()["content-type"]),
-        (429, &"application/problem+json".parse().unwrap())
-    );
+    assert_eq!(head(&refused), (429, "application/problem+json"));
     assert!(refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap() > 0);
     for status in [401, 403, 429] {
         assert_eq!(check(&format!("/check?status={status}"), &[("X-Client", "ann")]).await.status(), status);

@@ -2,11 +2,11 @@
 
 use super::millis;
 use crate::masters::{masters, open_cluster_store};
-use crate::server::{FOR_EVER, Server, open_store};
+use crate::server::{FOR_EVER, Server, open_store, wait_until};
 use redis::Connection;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tollgate::{ConsumeError, DistributedKeyedLimiter, Quota};
 use tollgate_redis::RedisStore;
 
@@ -52,11 +52,8 @@ async fn a_key_seen_once_is_one_call_and_a_refused_one_none() {
     for number in 0..100 {
         drop(soon_full.consume(&number.to_string(), 5).await.unwrap());
     }
-    let began = Instant::now();
-    while redis::cmd("DBSIZE").query::<u64>(&mut connection).unwrap() > 1_000 {
-        assert!(began.elapsed() < FOR_EVER, "the keys are not deleted");
-        sleep(millis(100)).await;
-    }
+    let size = || redis::cmd("DBSIZE").query::<u64>(&mut server.client()).unwrap();
+    wait_until("the keys are not deleted", || size() <= 1_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,10 +80,8 @@ async fn keys_of_a_cluster_live_on_all_its_masters() {
         let sizes: Vec<u64> = masters.iter().map(size).collect();
         sizes.iter().sum::<u64>() == 20 && sizes.iter().all(|size| *size > 0)
     };
-    while !are_spread() || nodes.iter().map(|node| node.snapshot().granted).sum::<u64>() < 20 * 60 {
-        assert!(began.elapsed() < FOR_EVER, "the keys are not on all masters, or are not served");
-        sleep(millis(1)).await;
-    }
+    let granted = || nodes.iter().map(|node| node.snapshot().granted).sum::<u64>();
+    wait_until("the keys are not on all masters, or are not served", || are_spread() && granted() >= 20 * 60);
     nodes.iter().for_each(DistributedKeyedLimiter::close);
     let mut granted = [0; 20];
     for (number, tokens) in timeout(FOR_EVER, tasks.join_all()).await.expect("a task hangs") {

@@ -76,6 +76,10 @@ fn a_full_queue_is_to_be_retried_when_it_has_been_served() {
     assert_eq!(Refusal::new(ConsumeError::Closed, &limits).retry_after, None);
 }
 
+fn problem(refusal: &Refusal) -> Value {
+    serde_json::from_str(&refusal.problem_json()).unwrap()
+}
+
 #[test]
 fn problems_are_those_of_the_draft() {
     let builder =
@@ -85,43 +89,35 @@ fn problems_are_those_of_the_draft() {
     let refused = limiter.try_acquire(1).unwrap_err();
     let limits = RateLimits::of(&limiter.snapshot(), &Terms::default());
     let refusal = Refusal::new(refused, &limits);
-    let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
-    assert_eq!(
-        body,
-        json!({
-            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
-            "title": "Quota Exceeded",
-            "status": 429,
-            "detail": "Retry after 43200 s.",
-            "violated-policies": ["daily"],
-        })
-    );
+    let expected = json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "Quota Exceeded",
+        "status": 429,
+        "detail": "Retry after 43200 s.",
+        "violated-policies": ["daily"],
+    });
+    assert_eq!(problem(&refusal), expected);
     assert_eq!(refusal.text(), "Quota Exceeded: retry after 43200 s\n");
     let timed_out = ConsumeError::TimedOut { waited: SECOND, by: Bound::Quota(1), quota_name: Some("second") };
     let violated = Refusal::new(timed_out, &limits).violated;
     assert_eq!(violated.iter().map(|name| &**name).collect::<Vec<_>>(), ["daily", "second"]);
 
     let refusal = Refusal::new(ConsumeError::Closed, &RateLimits::default());
-    let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
-    assert_eq!(
-        body,
-        json!({
-            "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
-            "title": "Temporary Reduced Capacity",
-            "status": 503,
-            "violated-policies": [],
-        })
-    );
+    let expected = json!({
+        "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+        "title": "Temporary Reduced Capacity",
+        "status": 503,
+        "violated-policies": [],
+    });
+    assert_eq!(problem(&refusal), expected);
     // A caller that knows a better time can set it.
     let mut refusal = Refusal::new(limiter.try_acquire(1).unwrap_err(), &limits);
     refusal.problem = Some(ProblemType::AbnormalUsageDetected);
-    let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
-    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
+    assert_eq!(problem(&refusal)["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
     // The draft has no type for this: `about:blank`, with the title of the status.
     let refusal = Refusal::new(TOO_LARGE, &RateLimits::default());
-    let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
     let detail = "The request costs more tokens than the limit allows at once. Send a smaller one.";
-    assert_eq!(body, json!({ "title": "Payload Too Large", "status": 413, "detail": detail }));
+    assert_eq!(problem(&refusal), json!({ "title": "Payload Too Large", "status": 413, "detail": detail }));
     assert_eq!(refusal.text(), "Payload Too Large\n");
 
     let all = [ProblemType::QuotaExceeded, ProblemType::TemporaryReducedCapacity, ProblemType::AbnormalUsageDetected];
