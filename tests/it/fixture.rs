@@ -55,6 +55,11 @@ pub fn too_late(estimate: Duration, allowed: Duration) -> ConsumeError {
     ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name: None }
 }
 
+/// The refusal of a claim that is larger than the most that this bound allows, which has no name.
+pub fn too_large(cost: u64, most: u64, by: impl Into<Option<Bound>>) -> ConsumeError {
+    ConsumeError::TooLarge { cost, most, by: by.into(), quota_name: None }
+}
+
 /// A limiter and its clock.
 pub struct Fixture {
     pub limiter: Limiter,

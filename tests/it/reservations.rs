@@ -42,7 +42,7 @@ fn growth_that_is_cancelled_or_refused_changes_nothing() {
     drop(growing);
     assert_eq!(grant.cost(), 10);
     let refusal = assert_ready_err!(spawn(grant.grow_within(17)).poll());
-    assert_eq!(refusal, ConsumeError::TooLarge { cost: 17, most: 6, by: Some(Bound::InFlight), quota_name: None });
+    assert_eq!(refusal, too_large(17, 6, Bound::InFlight));
     assert_eq!(grant.cost(), 10);
     assert_ready_ok!(spawn(grant.grow_within(2)).poll());
     assert_eq!(fixture.limiter.snapshot().in_flight, Some(16));
@@ -56,8 +56,7 @@ fn growth_beyond_the_cap_beside_what_the_grant_holds_is_too_large() {
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(100)).max_in_flight(12));
     fixture.pass(Duration::from_millis(100));
     let mut grant = fixture.take(10);
-    let too_large =
-        |cost: u64, most: u64| ConsumeError::TooLarge { cost, most, by: Some(Bound::InFlight), quota_name: None };
+    let too_large = |cost: u64, most: u64| too_large(cost, most, Bound::InFlight);
     assert_eq!(assert_ready_err!(spawn(grant.grow_within(3)).poll()), too_large(3, 2));
     drop(fixture.take(2));
     assert_eq!(fixture.limiter.snapshot().refused, 1);

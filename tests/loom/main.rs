@@ -141,6 +141,11 @@ fn enters(race: &Race, limiter: &Limiter, cost: u64) -> JoinHandle<(Poll<bool>, 
     })
 }
 
+/// Whether a claim of [`enters`] is granted by now.
+fn is_granted((answered, claim): &mut (Poll<bool>, Spawn<ConsumeOwned>)) -> bool {
+    *answered == Poll::Ready(true) || is_served(claim)
+}
+
 /// A grant that was available at once.
 fn taken(limiter: &Limiter, cost: u64) -> OwnedGrant {
     let claim = limiter.clone().consume_owned(cost).now_or_never();

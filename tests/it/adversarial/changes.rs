@@ -58,7 +58,7 @@ fn a_grant_settled_to_the_maximum_repeatedly_owes_at_most_the_rover_span() {
         assert!((SPAN - GIANT..=SPAN).contains(&owed), "{owed}");
         assert_eq!((limiter.deficiency(), limiter.available()), (owed, 0));
         let mut queue = Queue::new(&limiter);
-        assert_eq!(queue.try_enter(1), Err(ConsumeError::TooLarge { cost: 1, most: 0, by: None, quota_name: None }));
+        assert_eq!(queue.try_enter(1), Err(too_large(1, 0, None)));
         assert!(limiter.try_acquire(1).is_err());
         limiter.replenish(3);
         queue.enter(2);

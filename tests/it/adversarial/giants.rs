@@ -65,7 +65,7 @@ fn giants_that_leave_behind_a_waiter_give_their_part_of_the_span_back_at_once() 
         queue.enter(1);
         let most_giants = SPAN / GIANT - 1;
         let mut giants: Vec<_> = (0..most_giants).map(|_| giant(&limiter)).collect();
-        let refused = ConsumeError::TooLarge { cost: GIANT, most: GIANT - 1, by: None, quota_name: None };
+        let refused = too_large(GIANT, GIANT - 1, None);
         assert_eq!(queue.try_enter(GIANT), Err(refused));
         giants.clear();
         giants.push(giant(&limiter));

@@ -29,7 +29,7 @@ fn a_cost_of_everything_is_refused_by_every_verb_and_takes_nothing() {
             for cost in [u64::MAX, u64::MAX - 1, 1 << 63, SPAN, GIANT + 1] {
                 let refused = TryAcquireError::TooLarge { cost, most: 7, by: Bound::Quota(0), quota_name: None };
                 assert_eq!(limiter.try_acquire(cost).unwrap_err(), refused);
-                let refused = ConsumeError::TooLarge { cost, most: GIANT, by: None, quota_name: None };
+                let refused = too_large(cost, GIANT, None);
                 assert_eq!(queue.try_enter(cost), Err(refused));
                 assert_eq!(
                     spawn(limiter.consume(cost).within(YEAR)).poll().map(Result::unwrap_err),
@@ -76,11 +76,7 @@ fn more_tokens_in_a_nanosecond_than_the_bucket_holds() {
         for _ in 0..SPAN / GIANT {
             queue.enter(GIANT);
         }
-        assert_eq!(
-            queue.try_enter(1),
-            Err(ConsumeError::TooLarge { cost: 1, most: 0, by: None, quota_name: None }),
-            "the rovers span no more"
-        );
+        assert_eq!(queue.try_enter(1), Err(too_large(1, 0, None)), "the rovers span no more");
         clock.advance(NANO);
         assert_eq!(queue.serve(), MOST);
         assert_eq!(
@@ -102,7 +98,7 @@ fn a_claim_above_the_most_is_refused_whether_the_fast_path_is_open_or_not() {
         let limiter = Limiter::builder().quota(Quota::per_second(1).burst(MOST)).stride(stride).build().unwrap();
         drop(limiter.try_acquire(1).unwrap());
         let answer = spawn(limiter.consume(GIANT + 1)).poll().map(|answer| answer.map(|grant| grant.cost()));
-        let refused = ConsumeError::TooLarge { cost: GIANT + 1, most: GIANT, by: None, quota_name: None };
+        let refused = too_large(GIANT + 1, GIANT, None);
         assert_eq!(answer, Poll::Ready(Err(refused)), "with a stride of {stride}");
     }
 }

@@ -24,10 +24,7 @@ fn names(error: impl Into<Refused>, by: Bound, name: Option<&str>, words: &[&str
 
 #[test]
 fn errors_of_consume_name_their_values_and_say_what_to_do() {
-    says(
-        ConsumeError::TooLarge { cost: 17, most: 5, by: Some(Bound::InFlight), quota_name: None },
-        &["17", "5", "ask for less"],
-    );
+    says(too_large(17, 5, Bound::InFlight), &["17", "5", "ask for less"]);
     says(ConsumeError::Closed, &["closed"]);
     says(ConsumeError::QueueFull { waiting: 23 }, &["23", "max_waiting"]);
     says(too_late(21 * MILLI, 20 * MILLI), &["quota 0", "21ms", "20ms", "later"]);

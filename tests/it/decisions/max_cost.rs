@@ -8,7 +8,7 @@ fn bounded(change: fn(Builder) -> Builder) -> Fixture {
 }
 
 fn too_large(cost: u64) -> ConsumeError {
-    ConsumeError::TooLarge { cost, most: 10, by: Some(Bound::MaxCost), quota_name: None }
+    crate::fixture::too_large(cost, 10, Bound::MaxCost)
 }
 
 fn too_large_at_once(cost: u64) -> TryAcquireError {
@@ -36,10 +36,8 @@ fn a_cost_above_it_is_refused_whether_the_tokens_are_there_or_not() {
     limiter.pause_for(MILLI);
     let _waiting = pending(limiter.consume(10));
     assert_eq!(assert_ready_err!(spawn(limiter.consume(11)).poll()), too_large(11));
-    assert_eq!(
-        too_large(11).to_string(),
-        "a cost of 11 can never be granted, the most is 10 (`max_cost`): ask for less at a time"
-    );
+    let says = "a cost of 11 can never be granted, the most is 10 (`max_cost`): ask for less at a time";
+    assert_eq!(too_large(11).to_string(), says);
 }
 
 #[test]

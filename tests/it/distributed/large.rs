@@ -14,10 +14,7 @@ async fn a_claim_above_the_burst_is_too_large() {
         let (one, two) = (limiter(&store, quota), limiter(&store, quota));
         for cost in [most + 1, 1 << 48, u64::MAX] {
             let refused = one.consume(cost).await.map(drop);
-            assert_eq!(
-                refused,
-                Err(ConsumeError::TooLarge { cost, most, by: Some(Bound::Quota(0)), quota_name: None })
-            );
+            assert_eq!(refused, Err(too_large(cost, most, Bound::Quota(0))));
             assert_eq!(one.estimate(cost), None);
             let plain = Limiter::new(Quota::per_second(1_000)).unwrap();
             assert!(tollgate::join([(&one, cost), (&plain, 1)]).await.is_err());
@@ -61,7 +58,7 @@ async fn a_claim_above_a_newer_burst_is_turned_away() {
     let newer = limiter(&store.clone().quota_version(1), Quota::per_second(1).burst(5));
     newer.wait(1).await.unwrap();
     let refused = timeout(millis(10_000), waiting).await.expect("it is turned away").unwrap();
-    let error = ConsumeError::TooLarge { cost: 10, most: 5, by: None, quota_name: None };
+    let error = too_large(10, 5, None);
     assert_eq!((joint.await.map(drop), refused), (Err(JoinError::Refused { limiter: 0, error }), Err(error)));
 }
 

@@ -64,15 +64,9 @@ fn a_member_of_cost_zero_is_not_refused_by_a_full_queue() {
 fn a_cost_that_can_never_be_granted_is_named() {
     let (clock, [a]) = on_a_clock([full(5)]);
     let b = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(4).clock(clock.clone()).build().unwrap();
-    assert_eq!(
-        refusal([(&a, 1), (&b, 5)]),
-        by(1, ConsumeError::TooLarge { cost: 5, most: 4, by: Some(Bound::InFlight), quota_name: None })
-    );
+    assert_eq!(refusal([(&a, 1), (&b, 5)]), by(1, too_large(5, 4, Bound::InFlight)));
     let beyond = (1 << 48) + 1;
-    assert_eq!(
-        refusal([(&a, beyond), (&b, 4)]),
-        by(0, ConsumeError::TooLarge { cost: beyond, most: 1 << 48, by: None, quota_name: None })
-    );
+    assert_eq!(refusal([(&a, beyond), (&b, 4)]), by(0, too_large(beyond, 1 << 48, None)));
     let too_large = TryAcquireError::TooLarge { cost: 6, most: 5, by: Bound::Quota(0), quota_name: None };
     assert_eq!(try_join([(&b, 1), (&a, 6)]).unwrap_err(), JoinError::Refused { limiter: 1, error: too_large });
     assert_eq!((a.available(), b.available()), (5, 4));

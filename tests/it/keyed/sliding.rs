@@ -87,7 +87,7 @@ fn each_key_is_a_limiter() {
 #[test]
 fn a_key_is_forgotten_once_its_windows_are_empty() {
     let (keyed, clock) = manual(|it| it.quota(Quota::per_minute(60).sliding()).max_keys(1).shards(1));
-    let error = ConsumeError::TooLarge { cost: 61, most: 60, by: Some(Bound::Quota(0)), quota_name: None };
+    let error = too_large(61, 60, Bound::Quota(0));
     let too_large = TryAcquireError::TooLarge { cost: 61, most: 60, by: Bound::Quota(0), quota_name: None };
     assert_eq!(keyed.try_acquire(&1, 61).unwrap_err(), too_large);
     assert!(matches!(spawn(keyed.consume(&1, 61)).poll(), Poll::Ready(Err(answer)) if answer == error));

@@ -9,7 +9,7 @@ fn sliding(amount: u64) -> Quota {
 #[test]
 fn a_claim_for_more_than_the_amount_is_refused() {
     let fixture = Fixture::built(Limiter::builder().quota(one_per_milli(100)).quota(sliding(7)).quota(sliding(5)));
-    let refused = ConsumeError::TooLarge { cost: 6, most: 5, by: Some(Bound::Quota(2)), quota_name: None };
+    let refused = too_large(6, 5, Bound::Quota(2));
     assert_eq!(assert_ready_err!(spawn(fixture.limiter.consume(6)).poll()), refused);
     assert_eq!(assert_ready_err!(spawn(fixture.limiter.consume(6).within(DAY)).poll()), refused);
     assert_eq!(fixture.limiter.estimate(6), None);
