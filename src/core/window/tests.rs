@@ -13,6 +13,12 @@ fn a_window_takes_less_than_700_bytes() {
 #[test]
 fn a_window_of_any_history_is_the_list_of_its_grants() {
     let mut fullest = 0;
+    let grant = |grants: &mut BTreeMap<u64, u64>, back_at: u64, tokens| {
+        let back_at = grants.last_key_value().map_or(back_at, |(last, _)| back_at.max(*last));
+        let joins = grants.len() == MOST && !grants.contains_key(&back_at);
+        let joined = if joins { grants.pop_last().map_or(0, |(_, tokens)| tokens) } else { 0 };
+        *grants.entry(back_at).or_default() += tokens + joined;
+    };
     for seed in 0..500 {
         let mut random = fastrand::Rng::with_seed(seed);
         let period = random.u64(32..=320);
@@ -49,11 +55,7 @@ fn a_window_of_any_history_is_the_list_of_its_grants() {
                     let tokens = random.u64(1..4);
                     window.grant(tokens);
                     // Multiples of the width since a later origin can lie between those of an earlier one.
-                    let mut back_at = now.next_multiple_of(width) + period;
-                    back_at = grants.last_key_value().map_or(back_at, |(last, _)| back_at.max(*last));
-                    let joins = grants.len() == MOST && !grants.contains_key(&back_at);
-                    let joined = if joins { grants.pop_last().map_or(0, |(_, tokens)| tokens) } else { 0 };
-                    *grants.entry(back_at).or_default() += tokens + joined;
+                    grant(&mut grants, now.next_multiple_of(width) + period, tokens);
                 }
             }
             fullest = fullest.max(window.slots.len());
@@ -65,13 +67,20 @@ fn a_window_of_any_history_is_the_list_of_its_grants() {
             let slots: Vec<_> = window.slots.iter().map(|slot| (slot.back_at, slot.tokens)).collect();
             let used = grants.values().sum();
             assert_eq!((slots, window.used), (grants.clone().into_iter().collect(), used), "seed {seed}");
-            let need = random.u64(1..=window.used.max(1));
-            let mut left = need;
-            let last = grants.iter().find(|(_, tokens)| {
-                left = left.saturating_sub(**tokens);
-                left == 0
-            });
-            assert_eq!(window.back(need, 0), last.map(|(back_at, _)| *back_at).or(Some(0)), "seed {seed}");
+            // Unseen tokens are as if they were granted now.
+            let (unseen, mut seen) = (random.u64(..3), grants.clone());
+            if unseen > 0 {
+                grant(&mut seen, now.next_multiple_of(width) + period, unseen);
+            }
+            for need in [window.used.max(1), random.u64(1..=(window.used + unseen).max(1))] {
+                let mut left = need;
+                let last = seen.iter().find(|(_, tokens)| {
+                    left = left.saturating_sub(**tokens);
+                    left == 0
+                });
+                let back_at = last.map_or(0, |(back_at, _)| *back_at);
+                assert_eq!(window.back(need, unseen), Some(back_at), "seed {seed}");
+            }
         }
     }
     assert_eq!(fullest, MOST);
