@@ -1,7 +1,18 @@
 use super::*;
 use crate::{KeyedLimiter, Quota};
 use std::time::Duration;
-use tokio_test::task::spawn;
+use tokio_test::task::{Spawn, spawn};
+
+/// A waiting claim of each of so many keys.
+fn waiting(keys: &KeyedLimiter<u32>, count: u32) -> Vec<Spawn<impl Future>> {
+    let wait = |key| {
+        _ = keys.try_acquire(&key, 1);
+        let mut claim = spawn(keys.clone().consume_owned(key, 1));
+        assert!(claim.poll().is_pending());
+        claim
+    };
+    (0..count).map(wait).collect()
+}
 
 #[test]
 fn a_turn_takes_up_no_more_due_timers_than_it_looks_at_entries() {
@@ -10,13 +21,7 @@ fn a_turn_takes_up_no_more_due_timers_than_it_looks_at_entries() {
     let keys = KeyedLimiter::new(Quota::per_hour(1)).unwrap();
     let mut driver = spawn(keys.replenisher());
     assert!(driver.poll().is_pending());
-    let wait = |key: u32| {
-        _ = keys.try_acquire(&key, 1).unwrap();
-        let mut claim = spawn(keys.clone().consume_owned(key, 1));
-        assert!(claim.poll().is_pending());
-        claim
-    };
-    let _waiting: Vec<_> = (0..2_000).map(wait).collect();
+    let _waiting = waiting(&keys, 2_000);
     while driver.is_woken() {
         assert!(driver.poll().is_pending());
     }
@@ -40,13 +45,7 @@ fn timers_of_live_entries_that_are_gone_are_removed() {
     };
     for _ in 0..3 {
         assert_eq!(turn(), 0);
-        let wait = |key: u32| {
-            _ = keys.try_acquire(&key, 1);
-            let mut claim = spawn(keys.clone().consume_owned(key, 1));
-            assert!(claim.poll().is_pending());
-            claim
-        };
-        let waiting: Vec<_> = (0..100).map(wait).collect();
+        let waiting = waiting(&keys, 100);
         assert_eq!(turn(), 100);
         let of_live = |live: Arc<Core>| (Arc::as_ptr(&live), live.key_hash().unwrap());
         let live_entries: Vec<_> = keys.map.live_entries().into_iter().map(of_live).collect();
