@@ -178,6 +178,22 @@ fn a_debt_that_waits_leaves_less_of_the_cap_to_other_classes() {
     assert_eq!(heavy.try_acquire(1).expect("the cap has 2").remaining(), 1);
 }
 
+/// The claim that is picked does not fit under the cap, but that of another class does, which comes first.
+#[test]
+fn a_claim_that_fits_under_the_cap_is_granted_before_a_larger_one_of_a_lighter_class() {
+    let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(3)).max_in_flight(12).classes();
+    let clock = ManualClock::new();
+    let limiter = builder.clock(clock.clone()).build().expect("valid");
+    let [light, heavy] = [1, 1_000].map(|weight| limiter.class(weight.to_string(), Share::weight(weight)).unwrap());
+    let _held = [3, 2].map(|cost| {
+        clock.advance(3 * MILLI);
+        light.try_acquire(cost).expect("they are there")
+    });
+    let _waiting = pending(light.consume(10));
+    tick_after(&clock, &limiter, 20 * MILLI);
+    assert!(spawn(heavy.consume(2)).poll().is_ready());
+}
+
 #[test]
 fn a_limiter_without_classes_makes_none() {
     let plain = Limiter::new(hundred()).expect("valid");
