@@ -155,6 +155,21 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     assert_eq!(a.deficiency(), 4);
 }
 
+/// The debt stays, which was charged behind it.
+#[test]
+fn a_claim_that_is_dropped_behind_a_held_one_leaves_its_debt() {
+    let (clock, [a, b]) = beside_one_by_hand(holding(5));
+    let mut earlier = a.try_acquire(2).unwrap();
+    let mut claim = half_ready(&a, 3, &b);
+    let behind = pending(a.consume(1));
+    earlier.settle(6);
+    drop(behind);
+    b.replenish(1);
+    assert_eq!((costs(&mut claim), a.deficiency()), ([3, 1], 4));
+    pass(6, &clock, &[&a]);
+    assert_eq!((a.deficiency(), a.available()), (0, 2));
+}
+
 /// The debt comes into the window at 10, and leaves it at 20. The claims were there before it was charged.
 #[test]
 fn a_debt_that_leaves_the_window_lends_nothing_to_a_held_claim() {
