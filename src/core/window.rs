@@ -163,12 +163,14 @@ impl Window {
             };
             let back_at = u64::try_from((at + i128::from(period)).max(0)).unwrap_or(u64::MAX);
             let end = Some((at - 1).div_euclid(width));
-            match window.slots.back_mut().filter(|_| end == last_end) {
+            // A slot that comes back after the end of time can have a lower `end` than the one before it, which may end later
+            // than now.
+            match window.slots.back_mut().filter(|_| end <= last_end) {
                 Some(last) => *last = Slot { back_at: last.back_at.max(back_at), tokens: last.tokens + slot.tokens },
                 // Not at the end of the slot: one change after the other would move it on, and it would never come back.
                 None => window.slots.push_back(Slot { back_at, tokens: slot.tokens }),
             }
-            last_end = end;
+            last_end = last_end.max(end);
         }
         window
     }

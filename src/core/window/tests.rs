@@ -122,3 +122,16 @@ fn a_window_that_was_restored_takes_another_period_too() {
     assert_eq!(back(1_500), [1_200, 1_200, 1_500].map(Some));
     assert_eq!(back(200), [0, 0, 200].map(Some));
 }
+
+#[test]
+fn tokens_that_come_back_after_the_end_of_time_stay_in_order_when_the_period_changes() {
+    let mut window = Window::new(60, 1 << 60, 0);
+    window.advance(1);
+    window.grant(1);
+    window = window.resized(60, u64::MAX - (1 << 55) - 5);
+    window.advance(2);
+    window.grant(1);
+    window = window.resized(60, 1_000);
+    let back_at = window.back(2, 0).unwrap();
+    assert_eq!(window.advance(back_at), 2);
+}
