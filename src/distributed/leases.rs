@@ -8,7 +8,7 @@
 use super::{LeaseRequest, QuotaTerms, RefillPlanner, SentAway, Store};
 use crate::core::arithmetic::{mul_div, wait_for};
 use crate::quota::Quota;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,8 +23,10 @@ pub(crate) struct Leases {
     /// nodes.
     pub(super) until: u64,
     pub(super) after: u64,
-    /// The claims that wait, by their numbers.
-    waits: BTreeMap<u64, Wait>,
+    /// The claims that wait, in the order of their arrival, and at most as many others, which have left.
+    waits: VecDeque<Wait>,
+    /// How many of `waits` have left.
+    left: usize,
     period: Period,
     /// The node's planner.
     pub(crate) planner: Option<Box<RefillPlanner>>,
@@ -36,7 +38,17 @@ impl Clone for Leases {
     /// For simulation of the future: without the planner and the store, which belong to the limiter.
     fn clone(&self) -> Self {
         let &Self { ref list, spare, until, after, period, .. } = self;
-        Self { list: list.clone(), spare, until, after, period, waits: BTreeMap::new(), planner: None, store: None }
+        Self {
+            list: list.clone(),
+            spare,
+            until,
+            after,
+            period,
+            waits: VecDeque::new(),
+            left: 0,
+            planner: None,
+            store: None,
+        }
     }
 }
 
@@ -59,6 +71,8 @@ pub(crate) struct Wait {
     pub(crate) since: u64,
     /// The deadline, or the end of time.
     pub(crate) until: u64,
+    /// The claim waits no longer.
+    has_left: bool,
 }
 
 impl Wait {
@@ -274,9 +288,14 @@ impl Leases {
         std::mem::take(&mut self.spare)
     }
 
+    fn index_of_wait(&self, number: u64) -> Option<usize> {
+        let index = self.waits.partition_point(|wait| wait.number < number);
+        self.waits.get(index).filter(|wait| wait.number == number && !wait.has_left).map(|_| index)
+    }
+
     /// The claim with this number.
     pub(crate) fn wait_of(&self, number: u64) -> Option<&Wait> {
-        self.waits.get(&number)
+        self.waits.get(self.index_of_wait(number)?)
     }
 
     /// The number of the last promised token at the store; 0 if there is none.

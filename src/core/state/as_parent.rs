@@ -58,7 +58,6 @@ impl State {
         classes.count_served(owner, pick);
         classes.scheduler.saves_for = None;
         classes.scheduler.pay(pick, &mut self.supply, ticket.wrapping_sub(pick.tokens));
-        self.forget_wait(waiter.number);
         if let Some(child) = waiter.child {
             self.await_child(child, owner, Some(waiter.debt_after));
         }
