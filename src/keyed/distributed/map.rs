@@ -102,10 +102,10 @@ impl<K> DistributedMap<K> {
     async fn tidy(map: Weak<Self>) {
         loop {
             sleep(TIDY_INTERVAL).await;
-            let mut number = 0;
-            // Yield between shards, so that other tasks run.
-            while map.upgrade().is_some_and(|map| map.shards.tidy(number).is_some()) {
-                number += 1;
+            let count = map.upgrade().map_or(0, |map| map.shards.count());
+            for _ in 0..count {
+                map.upgrade().into_iter().for_each(|map| _ = map.shards.tidy_next());
+                // So that other tasks run.
                 yield_now().await;
             }
             let Some(map) = map.upgrade() else { return };

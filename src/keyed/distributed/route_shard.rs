@@ -12,8 +12,8 @@ use crate::core::{drop_quietly, steps};
 use crate::keyed::groups::Groups;
 use crate::sync::{AtomicU64, Ordering, ShardMutex};
 
-/// The largest number of shards, and the smallest number of keys for each. A search locks one of them: for less than a
-/// millisecond, if as many keys have limiters as the default bound allows.
+/// The largest number of shards, and the smallest number of keys for each. A search for limiters at rest locks one shard at a
+/// time.
 const MAX_SHARDS: u64 = 512;
 const KEYS_PER_SHARD: u64 = 64;
 /// A caller that finds no place goes on to the next shard until it has looked at so many keys. A shard counts as at least
@@ -30,7 +30,7 @@ pub(super) struct RouteShards<K> {
     /// The largest number of limiters, and also of cached replies.
     pub(super) most: u64,
     limiters: AtomicU64,
-    /// The shard that is searched next for a caller that finds no place.
+    /// The shard that is searched next for limiters at rest, counted on and on.
     next: AtomicU64,
     /// Tokens granted by single requests, and by limiters that were forgotten.
     pub(super) granted: AtomicU64,
@@ -103,22 +103,26 @@ impl<K> RouteShards<K> {
         }
     }
 
-    /// Forgets limiters that are at rest, in some of the shards: those behind the ones of the last call.
+    /// How many shards there are.
+    pub(super) fn count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// [Searches](Self::tidy_next) some shards.
     pub(super) fn tidy_some(&self) {
         let mut looks = 0;
         for _ in 0..self.shards.len() {
-            let number = self.next.fetch_add(1, Ordering::Relaxed) % self.shards.len() as u64;
-            looks += self.tidy(number as usize).unwrap_or(0).max(KEYS_PER_SHARD as usize);
+            looks += self.tidy_next().max(KEYS_PER_SHARD as usize);
             if looks >= MOST_LOOKS {
                 break;
             }
         }
     }
 
-    /// Forgets the limiters of shard `number` that are at rest. Returns how many keys it had, or `None` if there is no such
-    /// shard.
-    pub(super) fn tidy(&self, number: usize) -> Option<usize> {
-        let mut shard = self.shards.get(number)?.lock();
+    /// Forgets the limiters at rest in the shard behind the one that was searched last. Returns how many keys it had.
+    pub(super) fn tidy_next(&self) -> usize {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.shards.len() as u64;
+        let mut shard = self.shards[number as usize].lock();
         let (looks, mut gone) = (shard.keys.len(), Vec::new());
         let is_spare = |entry: &mut Entry<K>| {
             steps::count();
@@ -136,7 +140,7 @@ impl<K> RouteShards<K> {
         drop(shard);
         self.limiters.fetch_sub(gone.len() as u64, Ordering::AcqRel);
         drop_all(gone);
-        Some(looks)
+        looks
     }
 }
 
