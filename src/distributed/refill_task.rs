@@ -124,8 +124,8 @@ impl RefillHandle {
     }
 
     /// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.
-    /// A request that was never sent is planned again first, because the callers it was for may be gone. Returns false if the
-    /// limiter is, and the request has failed.
+    /// A request that was never sent is planned again first, because the callers it was for may be gone. Returns false if
+    /// the request failed and the limiter is dropped.
     async fn persist(&mut self) -> bool {
         let store = Arc::clone(&self.store);
         let (store, tally) = (&*store, store.tally());
@@ -220,7 +220,8 @@ async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
 /// The time for which a store cannot be reached, or answers with errors, added to the counters as it passes.
 struct Outage<'a> {
     store: &'a dyn Store,
-    /// Asked for once: the end of an outage may be a panic of the store's code, and a second one would abort the process.
+    /// Of this store, which is asked for them only once: that is the store's code, and may panic. When a panic drops this value,
+    /// a second one would abort the process.
     tally: &'a StoreCounters,
     counted: Instant,
 }

@@ -112,7 +112,7 @@ error_enum! {
 impl std::error::Error for QuotaError {}
 
 impl From<QuotaError> for ConfigError {
-    /// The error of an only quota, which has no name.
+    /// The error of the only quota of a limiter, without a name.
     fn from(error: QuotaError) -> Self {
         error.of(0, None)
     }

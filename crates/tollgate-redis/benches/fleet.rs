@@ -169,7 +169,7 @@ async fn node(row: &'static Row, way: How, callers: usize, url: String, end: u64
                 if every > 0.0 {
                     sleep(Duration::from_secs_f64(-(1.0 - fastrand::f64()).ln() * every / 1_000.0)).await;
                 }
-                // Not before the rest: a call of no time is answered by a server that is near.
+                // Read after the sleep: a server that is near answers even a call that has no time left.
                 let left = Duration::from_micros(end.saturating_sub(now()));
                 if left.is_zero() {
                     break;
