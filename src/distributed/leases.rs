@@ -24,7 +24,7 @@ pub(crate) struct Leases {
     pub(super) until: u64,
     pub(super) after: u64,
     /// The claims that wait, in the order of their arrival, and at most as many others, which have left.
-    waits: VecDeque<Wait>,
+    pub(super) waits: VecDeque<Wait>,
     /// How many of `waits` have left.
     left: usize,
     period: Period,

@@ -4,6 +4,7 @@ use super::*;
 use crate::Quota;
 use crate::core::classes::ROOT;
 use crate::core::queue::Place;
+use crate::core::source::Source;
 use crate::core::state::Reach;
 use crate::core::supply::Supply;
 use crate::core::wakes::Wakes;
@@ -437,4 +438,13 @@ fn what_is_known_of_a_claim_that_waits_is_forgotten_with_it() {
         let known: Vec<_> = (1..=5).filter(|number| node.state.leases().wait_of(*number).is_some()).collect();
         assert_eq!(known, [4, 5], "{has_classes}");
     }
+}
+
+/// Behind a front claim that waits on.
+#[test]
+fn claims_that_have_left_take_no_memory() {
+    let mut leases = Leases::default();
+    (1..=1_000).for_each(|number| leases.note_wait(number, 0));
+    (2..=1_000).for_each(|number| leases.forget_wait(number));
+    assert!(leases.wait_of(1).is_some() && leases.waits.len() <= 2, "{}", leases.waits.len());
 }
