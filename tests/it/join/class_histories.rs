@@ -216,7 +216,7 @@ impl World {
     }
 
     /// A class keeps its ceiling: what it is served is taken from the ceiling at once, although a joint claim that has had its
-    /// turn is granted later.
+    /// turn is granted later. No claim is granted that was not served.
     fn check_ceilings(&mut self) {
         let Some(Ceiling { every, burst }) = self.ceiling.filter(|_| !self.changes) else { return };
         for index in 1..LIMITERS {
@@ -224,6 +224,9 @@ impl World {
             used.lacks += (served - used.served) * every;
             used.served = served;
             assert!(used.lacks <= burst * every, "limiter {index} at {}: {used:?} of {burst} x {every}", self.now);
+            let granted = self.claims.iter().filter(|claim| claim.granted.is_some() && claim.classes[index] == 1);
+            let granted: u64 = granted.map(|claim| claim.costs[index]).sum();
+            assert!(granted <= served, "limiter {index} at {}: {granted} of {served}", self.now);
         }
     }
 
