@@ -93,6 +93,7 @@ pin_project! {
             if let Some(owner) = this.pool.owner.upgrade() {
                 for live in owner.live_entries() {
                     live.remove_driver(number);
+                    drop_held(live, &*owner);
                 }
             }
         }
@@ -228,14 +229,18 @@ fn run(
         timers.insert(due(rest.next), Weak::clone(live));
         return None;
     }
-    let hash = held.key_hash();
-    drop(held);
-    // A sweep may have found the entry in use meanwhile.
-    hash.inspect(|hash| owner.let_go(*hash));
+    drop_held(held, owner);
     if rest.lingers {
         timers.insert(Timer { gives_up: Some(0), ..due(now.saturating_add(LINGER)) }, Weak::clone(live));
     }
     None
+}
+
+/// Drops an `Arc` of a live entry. A sweep may have found the entry in use meanwhile.
+fn drop_held(live: Arc<Core>, owner: &dyn EntryOwner) {
+    let hash = live.key_hash();
+    drop(live);
+    hash.inspect(|hash| owner.let_go(*hash));
 }
 
 /// Looks at the next four timers, or begins again behind the last one, and removes those of live entries that are gone.

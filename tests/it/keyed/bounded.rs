@@ -209,6 +209,25 @@ fn a_live_entry_that_is_read_while_it_is_released_frees_its_place() {
     assert!(!is_turned_away(&keyed, 2), "no key is in debt, and no claim waits");
 }
 
+/// The claim is woken because its runtime ends, while the driver holds the live entries of all keys.
+#[test]
+fn a_live_entry_that_is_read_while_its_driver_ends_frees_its_place() {
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(1)).max_keys(2).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let inside = runtime.enter();
+    let mut claim = Box::pin(keyed.clone().consume_owned(1, 1_000_000));
+    let leaving = Arc::new(Leaving { keyed: keyed.clone(), claim: Mutex::new(None) });
+    assert!(claim.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&leaving)))).is_pending());
+    *leaving.claim.lock().unwrap() = Some(claim);
+    drop(keyed.try_acquire(&3, 1).unwrap());
+    drop(pending(keyed.consume(&3, 1)));
+    std::thread::sleep(Duration::from_millis(9));
+    drop(inside);
+    drop(runtime);
+    assert!(leaving.claim.lock().unwrap().is_none());
+    assert!(!is_turned_away(&keyed, 2), "no key is in debt, and no claim waits");
+}
+
 #[test]
 fn by_default_a_million_keys_are_the_bound() {
     let clock = ManualClock::new();
