@@ -146,9 +146,11 @@ impl RefillPlanner {
         self.acked > 0 || self.is_asking
     }
 
-    /// True if the node may keep no tokens, and no request is under way or wanted.
+    /// True if the node may keep no tokens, and no request is under way or wanted; or the refill task ended with its runtime so
+    /// long ago that the store has forgotten the node.
     pub(crate) fn is_at_rest(&self, now: u64) -> bool {
-        !self.is_asking && !self.called && (self.allowance == 0 || self.until <= now)
+        let is_forgotten = self.vacant.is_some() && self.asked_at.saturating_add(TTL) <= now;
+        (is_forgotten || !self.is_asking && !self.called) && (self.allowance == 0 || self.until <= now)
     }
 
     /// Records the store's answer to a request that was sent `elapsed` nanoseconds ago. Claims before number `next` have come.

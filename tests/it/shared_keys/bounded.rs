@@ -168,6 +168,27 @@ fn limiters_are_removed_also_after_the_end_of_the_building_runtime() {
     });
 }
 
+/// No call for the key asks for the answer.
+#[test]
+fn a_limiter_is_removed_also_if_its_runtime_ends_during_a_request() {
+    let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let store = MemoryStore::new();
+    store.set_latency(millis(200));
+    let users = first.block_on(async {
+        let users = bounded(&store, Quota::per_second(10), 1);
+        assert!(users.try_acquire(&1, 1).is_err());
+        sleep(millis(100)).await;
+        users
+    });
+    drop(first);
+    second.block_on(async {
+        assert!(users.limiter(&2).is_err());
+        sleep(millis(5_000)).await;
+        assert!(users.limiter(&2).is_ok());
+    });
+}
+
 /// All keys have one hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Alike(u64);
