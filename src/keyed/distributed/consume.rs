@@ -71,7 +71,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedConsume<K> {
         let limiter = limiter.inspect_err(|error| map.observers.refused(claim.cost, *error));
         let consume = |core| blocking::consume(core, claim.cost, claim.allowed, || has_waited = true);
         let permit = limiter.map(Limiter::into_core).and_then(consume);
-        if permit.is_err() && !has_waited {
+        if permit.as_ref().is_err_and(|error| !has_waited && !matches!(error, ConsumeError::TimedOut { .. })) {
             map.count_refusal();
         }
         Ok(DistributedKeyedGrant { tokens: Tokens::OfLimiter(permit?), key: claim.key })

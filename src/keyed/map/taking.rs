@@ -373,7 +373,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                 let (answer, live) = self.with_live(key.hash, live, consume);
                 let answer = answer.map(|permit| self.taken(key, permit));
                 self.let_go(key.hash, live);
-                if answer.is_err() && !has_waited {
+                if answer.as_ref().is_err_and(|error| !has_waited && !matches!(error, ConsumeError::TimedOut { .. })) {
                     self.count_refusal(key);
                 }
                 answer?

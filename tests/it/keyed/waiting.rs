@@ -77,6 +77,17 @@ fn a_claim_that_has_waited_is_not_counted_as_refused() {
     assert_eq!(keyed.snapshot().refused, 1);
 }
 
+/// It has entered the queue, and has left it again.
+#[test]
+fn a_claim_that_may_not_wait_at_all_is_not_counted_as_refused_by_a_cap() {
+    let (keyed, _): (KeyedLimiter<u32>, _) = manual(|it| it.quota(Quota::per_second(9)).max_in_flight(1));
+    let _grant = keyed.try_acquire(&1, 1).unwrap();
+    let timed_out = |answer: Result<(), ConsumeError>| matches!(answer, Err(ConsumeError::TimedOut { .. }));
+    assert!(timed_out(assert_ready!(spawn(keyed.consume(&1, 1).within(Duration::ZERO)).poll()).map(drop)));
+    assert!(timed_out(keyed.blocking_consume_within(&1, 1, Duration::ZERO).map(drop)));
+    assert_eq!(keyed.snapshot().refused, 0);
+}
+
 #[test]
 fn the_background_task_yields_after_some_grants_of_one_key() {
     let (keyed, clock): (KeyedLimiter<u32>, _) = manual(|it| it.quota(Quota::per_second(1).burst(10_000)));
