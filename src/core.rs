@@ -23,6 +23,7 @@ mod expiry;
 mod fine;
 pub(crate) mod forecast;
 mod grants;
+pub(crate) mod in_use;
 pub(crate) mod joint;
 pub(crate) mod locked;
 pub(crate) mod outcome;
@@ -123,7 +124,7 @@ struct ChildLink {
 pub(crate) trait QueueDriver: fmt::Debug + Send + Sync {
     /// Makes `host` serve the queue of `core` from now on. Returns false if `host` is shutting down.
     fn hire(&self, host: &Handle, core: &Core) -> bool;
-    /// Called after a reference to the limiter of this key hash, held for a moment, was dropped.
+    /// Called after a reference to the limiter of this key hash was dropped.
     fn let_go(&self, key_hash: u64);
 }
 
@@ -222,16 +223,6 @@ impl Core {
     /// not unwind here: its place would be dropped while it is linked in the queue, which aborts the process.
     pub(crate) fn sample_or_last(&self) -> Option<Sample> {
         quietly(|| self.sample())
-    }
-
-    /// Drops a reference that was held for a moment, and tells the keyed limiter, which may remove the key if it was
-    /// the last one.
-    fn let_go(self: Arc<Self>) {
-        if let Some(link) = self.link.as_ref().filter(|_| self.has_parent) {
-            let (driver, key_hash) = (Arc::clone(&link.driver), link.key_hash);
-            drop(self);
-            driver.let_go(key_hash);
-        }
     }
 
     pub(crate) fn weak(&self) -> Weak<Self> {

@@ -43,6 +43,17 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
         &self.scope
     }
 
+    /// Returns the limiter, of which the caller then holds the tokens.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn into_scope(mut self) -> P
+    where
+        P: Default,
+    {
+        let scope = std::mem::take(&mut self.scope);
+        std::mem::forget(self);
+        scope
+    }
+
     /// The limiter that the grant holds, its cost, and what is refundable of it, for a caller that adds to them.
     pub(crate) fn parts(&mut self) -> (&P, &mut u64, &mut u64) {
         self.count_refundable();

@@ -1,5 +1,6 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
+use super::in_use::InUse;
 use super::{Core, quietly};
 use crate::core::joint::JointSet;
 use arrayvec::ArrayVec;
@@ -95,9 +96,8 @@ impl Wakes {
 
     /// Has a child [answer](Core::answer_parent) its parent, if the child still exists.
     pub(crate) fn ask(&mut self, child: &Weak<Core>) {
-        if let Some(child) = child.upgrade() {
+        if let Some(child) = InUse::upgrade(child) {
             child.answer_parent(self);
-            child.let_go();
         }
     }
 
@@ -125,12 +125,10 @@ impl Wakes {
             if let Some(set) = work.reviews.pop_front() {
                 set.review(self);
             } else if let Some(peer) = work.unserved.pop_front() {
-                peer.serve_into(self);
-                peer.let_go();
+                InUse::new(peer).serve_into(self);
             } else if let Some(child) = work.parent_polls.pop_front() {
-                if let Some(child) = child.upgrade() {
+                if let Some(child) = InUse::upgrade(&child) {
                     child.poll_parent(self);
-                    child.let_go();
                 }
             } else {
                 return;

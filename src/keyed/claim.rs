@@ -10,8 +10,8 @@ use super::top::Rank;
 use super::{Hashed, ToKey};
 use crate::Wait;
 use crate::claim::Claim;
-use crate::core::Core;
 use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
+use crate::core::in_use::InUse;
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
 use pin_project_lite::pin_project;
@@ -55,27 +55,15 @@ pin_project! {
     /// A claim on `cost` tokens of a key, which it holds as `F`, in the form `Q`.
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct KeyedClaim<M: MapRef, F, Q: ?Sized> {
+        // Dropped first: a queued claim leaves the queue while the limiter exists.
+        #[pin]
+        stage: Stage,
         // `None` once the future has completed.
         held: Option<(M, F)>,
         hash: u64,
         cost: u64,
         allowed: Allowed,
-        #[pin]
-        stage: Stage,
         form: PhantomData<fn() -> Box<Q>>,
-    }
-
-    impl<M: MapRef, F, Q: ?Sized> PinnedDrop for KeyedClaim<M, F, Q> {
-        // A queued claim leaves the queue when it is dropped. Afterwards the live entry may not be needed any more.
-        fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            if let Stage::Queued { .. } = *this.stage {
-                this.stage.set(Stage::Idle);
-                if let Some((map, _)) = this.held {
-                    map.map().may_be_idle(*this.hash);
-                }
-            }
-        }
     }
 }
 
@@ -86,7 +74,7 @@ pin_project! {
         Idle,
         Queued {
             #[pin]
-            claim: Claim<Arc<Core>>,
+            claim: Claim<InUse>,
             // Whether the claim has been polled. From then on an error is not counted as a refusal.
             has_entered: bool,
         },
@@ -129,18 +117,7 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
     #[expect(clippy::result_large_err, reason = "the error is the claim itself, and is awaited where it is")]
     #[inline]
     pub fn try_now(mut self) -> Result<GrantOfKey<M, F::Kept>, Self> {
-        Self::take_at_once(&mut self.held, &mut self.hash, self.cost).map_err(|live| {
-            self.let_go(live);
-            self
-        })
-    }
-
-    /// Drops a live entry that the fast path has found.
-    #[inline]
-    fn let_go(&self, live: Option<Arc<Core>>) {
-        if let (Some(live), Some((map, _))) = (live, &self.held) {
-            map.map().let_go(self.hash, live);
-        }
+        Self::take_at_once(&mut self.held, &mut self.hash, self.cost).map_err(|_| self)
     }
 
     /// The fast path of the first poll. The error is the key's live entry, if it has one.
@@ -149,13 +126,13 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
         held: &mut Option<(M, F)>,
         hash: &mut u64,
         cost: u64,
-    ) -> Result<GrantOfKey<M, F::Kept>, Option<Arc<Core>>> {
+    ) -> Result<GrantOfKey<M, F::Kept>, Option<InUse>> {
         let (map, key) = held.as_ref().expect("a keyed claim was polled after it had completed");
         let map = map.map();
         let key = map.hashed(key.borrow());
         *hash = key.hash;
         let left = map.claim_at_once(key, cost)?;
-        Ok(Self::grant(held, *hash, cost, Taken { left, live: None }))
+        Ok(Self::grant(held, *hash, cost, Taken { left, live: InUse::default() }))
     }
 
     /// The grant, with which the future completes.
@@ -171,12 +148,12 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         is_tried: bool,
-        mut live: Option<Arc<Core>>,
+        mut live: Option<InUse>,
     ) -> Poll<Answer<M, F, Q>> {
         if is_tried {
             uncount_free_grant();
         }
-        let answer = poll_paid(cx, |cx| {
+        poll_paid(cx, |cx| {
             if !is_tried && matches!(self.stage, Stage::Idle) {
                 let this = self.as_mut().project();
                 match Self::take_at_once(this.held, this.hash, *this.cost) {
@@ -189,18 +166,11 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
             let grant = taken.map(|taken| Self::grant(this.held, *this.hash, *this.cost, taken));
             *this.held = None;
             Poll::Ready(grant)
-        });
-        // Still there if no budget was left. The next poll looks again.
-        self.let_go(live);
-        answer
+        })
     }
 
     /// All of a poll but the fast path, which took no tokens, but may have found the key's `live` entry.
-    fn poll_wait(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        live: Option<Arc<Core>>,
-    ) -> Poll<Result<Taken, ConsumeError>> {
+    fn poll_wait(self: Pin<&mut Self>, cx: &mut Context<'_>, live: Option<InUse>) -> Poll<Result<Taken, ConsumeError>> {
         let mut this = self.project();
         let (map, key) = this.held.as_ref().expect("a keyed claim was polled after it had completed");
         let (map, cost) = (map.map(), *this.cost);
@@ -229,9 +199,6 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
         }
         let taken = answer.map(|permit| map.taken(key, permit));
         this.stage.set(Stage::Idle);
-        if taken.is_err() {
-            map.may_be_idle(*this.hash);
-        }
         Poll::Ready(taken)
     }
 }

@@ -23,8 +23,10 @@ mod driver;
 
 pub use driver::KeyedReplenisher;
 
+use super::key_limit::KeyLimit;
 use crate::clock::Time;
 use crate::core::drivers::{Kind, OF_MANY};
+use crate::core::in_use::InUse;
 use crate::core::wakes::wake_each;
 use crate::core::{Core, QueueDriver};
 use crate::sync::Mutex;
@@ -43,15 +45,13 @@ pub(super) trait EntryOwner: Send + Sync {
     /// more.
     fn retire(&self, live: *const Core, hash: u64, now: u64) -> bool;
     /// All live entries.
-    fn live_entries(&self) -> Vec<Arc<Core>>;
-    /// Notifies the map that a short-lived `Arc` of a live entry with this hash was dropped: a sweep may have found the
-    /// entry in use meanwhile.
-    fn let_go(&self, hash: u64);
+    fn live_entries(&self) -> Vec<InUse>;
 }
 
 /// All drivers of a map, and their mailboxes.
 pub(super) struct DriverPool {
     owner: Weak<dyn EntryOwner>,
+    key_limit: Arc<KeyLimit>,
     time: Time,
     /// The parent limiter of all keys.
     parent: Option<Arc<Core>>,
@@ -138,8 +138,13 @@ impl Wake for QueueWaker {
 }
 
 impl DriverPool {
-    pub(super) fn new(owner: Weak<dyn EntryOwner>, time: Time, parent: Option<Arc<Core>>) -> Self {
-        Self { owner, time, parent, mailboxes: Mutex::new(Vec::new()), has_by_hand: AtomicBool::new(false) }
+    pub(super) fn new(
+        owner: Weak<dyn EntryOwner>,
+        key_limit: Arc<KeyLimit>,
+        time: Time,
+        parent: Option<Arc<Core>>,
+    ) -> Self {
+        Self { owner, key_limit, time, parent, mailboxes: Mutex::new(Vec::new()), has_by_hand: AtomicBool::new(false) }
     }
 
     /// Creates a driver for the user to spawn. It registers when it is first polled.
@@ -220,8 +225,6 @@ impl QueueDriver for Arc<DriverPool> {
     }
 
     fn let_go(&self, key_hash: u64) {
-        if let Some(owner) = self.owner.upgrade() {
-            owner.let_go(key_hash);
-        }
+        self.key_limit.may_be_idle_now(key_hash);
     }
 }

@@ -7,6 +7,7 @@ use super::to_key::MapRef;
 use super::{Hashed, ToKey};
 use crate::core::Core;
 use crate::core::classes::ROOT;
+use crate::core::in_use::InUse;
 use crate::core::state::MAX_COST;
 use crate::error::Bound;
 use crate::observe::GrantWord;
@@ -35,7 +36,7 @@ pub struct GrantOfKey<M: MapRef, F> {
     cost: u64,
     left: Left,
     /// The core that settles and releases the grant; see [`Taken`].
-    live: Option<Arc<Core>>,
+    live: InUse,
     /// The cost in the parent limiter, in tokens; 0 without a parent.
     parent: u64,
 }
@@ -61,7 +62,7 @@ impl<M: MapRef, F> GrantOfKey<M, F> {
     /// [sliding](crate::Quota::sliding) quota, or a calendar quota and an in-flight cap, it is the number at the instant
     /// of this call.
     pub fn remaining(&self) -> u64 {
-        match &self.live {
+        match self.live.get() {
             Some(live) if self.left.word().instant().is_some() => live.remaining(ROOT, self.left.word()),
             _ => self.left.tokens(),
         }
@@ -88,19 +89,12 @@ impl<M: MapRef, F> GrantOfKey<M, F> {
 
     #[inline(never)]
     fn end(&mut self, is_forgotten: bool) {
-        let (map, tokens) = (self.map.map(), std::mem::take(&mut self.parent));
-        if let Some(live) = self.live.take() {
-            let permit = Permit::new(Arc::clone(&live), self.cost, GrantWord::NOTHING);
-            if is_forgotten {
-                permit.forget()
-            } else {
-                drop(permit)
-            }
-            // The live entry may not be needed any more: for example, a grant that was settled to nothing leaves
-            // nothing in flight.
-            map.let_go(self.hash, live);
+        let (live, tokens) = (std::mem::take(&mut self.live), std::mem::take(&mut self.parent));
+        if live.get().is_some() {
+            let permit = Permit::new(live, self.cost, GrantWord::NOTHING);
+            if is_forgotten { permit.forget() } else { drop(permit) }
         }
-        if let Some(parent) = map.template.parent.as_ref().filter(|parent| tokens > 0 && parent.capped) {
+        if let Some(parent) = self.map.map().template.parent.as_ref().filter(|parent| tokens > 0 && parent.capped) {
             if is_forgotten { parent.forget(tokens) } else { parent.release(tokens) }
         }
     }
@@ -109,7 +103,7 @@ impl<M: MapRef, F> GrantOfKey<M, F> {
 impl<M: MapRef, F> Drop for GrantOfKey<M, F> {
     #[inline]
     fn drop(&mut self) {
-        if self.live.is_some() || self.parent > 0 {
+        if self.live.get().is_some() || self.parent > 0 {
             self.end(false);
         }
     }
@@ -212,7 +206,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'_, K, S> {
     pub fn settle(&mut self, key: &(impl ToKey<K> + ?Sized), actual: u64) {
         let key = self.map.hashed(key);
         assert!(key.hash == self.hash, "a grant is settled with another key than its own");
-        self.map.settle(key, actual, &mut self.cost, &mut self.parent, self.left, self.live.as_deref());
+        self.map.settle(key, actual, &mut self.cost, &mut self.parent, self.left, self.live.get());
     }
 }
 
@@ -220,6 +214,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> OwnedKeyedGrant<K, S> {
     /// Sets the real cost, known afterwards; see [`KeyedGrant::settle`].
     pub fn settle(&mut self, actual: u64) {
         let key = Hashed { form: &self.key, hash: self.hash };
-        self.map.settle(key, actual, &mut self.cost, &mut self.parent, self.left, self.live.as_deref());
+        self.map.settle(key, actual, &mut self.cost, &mut self.parent, self.left, self.live.get());
     }
 }

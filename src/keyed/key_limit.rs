@@ -58,6 +58,11 @@ impl KeyLimit {
         }
     }
 
+    /// Records that a key with this hash may be full already.
+    pub(super) fn may_be_idle_now(&self, hash: u64) {
+        self.idle_now(super::shard_of(hash, self.idle.len()));
+    }
+
     /// Records that a key of this shard may be full already.
     pub(super) fn idle_now(&self, shard: usize) {
         self.idle[shard].swap(0, Ordering::AcqRel);

@@ -10,6 +10,7 @@ use super::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas, ToKey,
 };
 use crate::Limiter;
+use crate::core::in_use::InUse;
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::wait::Wait;
@@ -337,7 +338,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         let (live, is_closed) = map.act(map.hashed(key), false, on_live, |shard, request, context| {
             let live = shard.live(request, context)?;
             shard.expect_handles(context);
-            Ok((live, shard.is_closed()))
+            Ok((live.into_arc(), shard.is_closed()))
         })?;
         if is_closed {
             live.close_anyway();
@@ -371,7 +372,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     fn release_own(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
         let key = self.map.hashed(key);
         match self.map.in_shard(self.map.shard_of(key.hash), |shard, _| shard.find_live(key)) {
-            Some(live) => self.map.on_live(key.hash, live, |live| live.release_owed(tokens)),
+            Some(live) => live.release_owed(tokens),
             None if tokens == 0 => Ok(()),
             None => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
         }
@@ -417,7 +418,7 @@ fn try_acquire<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized>(
     let map = of.map();
     let key = map.hashed(held.borrow());
     let taken = match map.take_at_once(key, cost, false) {
-        Ok(left) => Taken { left, live: None },
+        Ok(left) => Taken { left, live: InUse::default() },
         Err(missed) => map.try_acquire(key, cost, missed)?,
     };
     let hash = key.hash;

@@ -9,7 +9,8 @@
 //! A live entry may be retired when the map holds the only `Arc` of it. Every waiter, every grant with tokens in flight
 //! and every call that is about to act holds an `Arc` too, and can obtain one only under the shard's lock. Under that
 //! lock, "none of them holds an `Arc`" therefore stays true once it has been observed. Drivers hold a `Weak` and may
-//! upgrade it without the lock: they only serve waiters, and a retired entry has none.
+//! upgrade it without the lock: they only serve waiters, and a retired entry has none. All but handles of users hold it
+//! as [`InUse`](crate::core::in_use::InUse), which tells the map when it is dropped.
 
 use super::dry_run::KeyedDryRun;
 use super::periods::Calendars;

@@ -23,13 +23,14 @@ use super::shard::{Assigned, DeferredDrops, EntryRequest, Locked, Shard, ShardCo
 use super::top::SpaceSaving;
 use super::{Hashed, ToKey};
 use crate::core::classes::MAX_WEIGHT;
+use crate::core::in_use::InUse;
 use crate::core::state::ChildLimiter;
 use crate::core::{Core, quietly};
 use crate::error::ConfigError;
 use crate::sync::{AtomicU64, Mutex, Ordering, ShardMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 /// The number of slots after which a new key stops looking for a full one, beside the slots of the last shard it
@@ -51,7 +52,7 @@ pub(super) type WeightBy<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
 pub struct Map<K, S> {
     pub(super) hasher: S,
     pub(super) shards: Box<[Locked<K>]>,
-    pub(super) key_limit: KeyLimit,
+    pub(super) key_limit: Arc<KeyLimit>,
     pub(super) template: LiveTemplate,
     pub(super) quota_by: Option<QuotasBy<K>>,
     /// The rates of the quotas that were used last, so that keys with equal quotas share their rates.
@@ -88,16 +89,14 @@ impl<K, S> fmt::Debug for Map<K, S> {
 /// Tokens that were taken, and the tokens that remain.
 pub(super) struct Taken {
     pub(super) left: Left,
-    /// Set if a core settles and releases the tokens, and not the key's level: with an in-flight cap or a sliding quota.
-    pub(super) live: Option<Arc<Core>>,
+    /// Present if a core settles and releases the tokens, and not the key's level: with an in-flight cap or a sliding quota.
+    pub(super) live: InUse,
 }
 
 impl<K, S> Map<K, S> {
-    /// The shard of a hash, by the upper bits of the mixed hash. The tables use other bits; the hashes of a fast hasher
-    /// may vary in few bits.
     #[inline]
     pub(super) fn shard_of(&self, hash: u64) -> usize {
-        ((super::mix(hash) as u128 * self.shards.len() as u128) >> 64) as usize
+        super::shard_of(hash, self.shards.len())
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -112,17 +111,6 @@ impl<K, S> Map<K, S> {
     /// The weight of a key among the keys under a parent.
     pub(super) fn weight(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
         self.weight_by.as_ref().map_or(1, |weight_by| weight_by(&key.to_key()).clamp(1, MAX_WEIGHT))
-    }
-
-    /// Records that the live entry of this key may not be needed any more.
-    pub(super) fn may_be_idle(&self, hash: u64) {
-        self.key_limit.idle_now(self.shard_of(hash));
-    }
-
-    /// Drops an `Arc` of this key's live entry, and records that the entry may not be needed any more.
-    pub(super) fn let_go(&self, hash: u64, live: Arc<Core>) {
-        drop(live);
-        self.may_be_idle(hash);
     }
 }
 
@@ -154,25 +142,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         on_live: impl FnOnce(&Core) -> R,
         act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
     ) -> Result<R, ConfigError> {
-        self.enter(key, forced, act)?.or_else(|live| Ok(self.on_live(key.hash, live, on_live)))
-    }
-
-    /// Calls `act` on a live entry, and lets it go.
-    pub(super) fn on_live<R>(&self, hash: u64, live: Arc<Core>, act: impl FnOnce(&Core) -> R) -> R {
-        let (result, live) = self.with_live(hash, live, |live| act(live));
-        self.let_go(hash, live);
-        result
-    }
-
-    /// Calls `act` on a live entry, which is let go if `act` panics: user code gives weights and the time.
-    pub(super) fn with_live<R>(&self, hash: u64, live: Arc<Core>, act: impl FnOnce(&Arc<Core>) -> R) -> (R, Arc<Core>) {
-        match catch_unwind(AssertUnwindSafe(|| act(&live))) {
-            Ok(result) => (result, live),
-            Err(panic) => {
-                self.let_go(hash, live);
-                resume_unwind(panic)
-            }
-        }
+        Ok(self.enter(key, forced, act)?.unwrap_or_else(|live| on_live(&live)))
     }
 
     /// Calls `act` on the live entry of `key`, which is created for it and retired at once if it is not needed. A key that
@@ -186,10 +156,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             Err(Stop::Live(shard.live(request, context)?))
         });
         if let Ok(Err(live)) = live {
-            let address = Arc::as_ptr(&live);
-            self.on_live(key.hash, live, act);
-            // Without a reading of the clock, which may panic: `act` is done.
-            self.retire(key.hash, address, 0);
+            act(&live);
+            self.retire_unused(key.hash, live);
         }
     }
 
@@ -202,6 +170,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         quietly(retire).unwrap_or(false)
     }
 
+    /// Retires the live entry if the caller alone uses it.
+    fn retire_unused(&self, hash: u64, live: InUse) {
+        let address: *const Core = &raw const *live;
+        drop(live);
+        // Without a reading of the clock, which may panic: the call is done.
+        self.retire(hash, address, 0);
+    }
+
     /// Calls `act` in the shard of `key`, and again after asking for a quota or making space. The inner error is the
     /// live entry of the key, if it has one; the outer error is that of [`act`](Self::act).
     fn enter<Q: ToKey<K> + ?Sized, R>(
@@ -209,7 +185,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         key: Hashed<'_, Q>,
         forced: bool,
         act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
-    ) -> Result<Result<R, Arc<Core>>, ConfigError> {
+    ) -> Result<Result<R, InUse>, ConfigError> {
         let number = self.shard_of(key.hash);
         let mut request = EntryRequest { key, now: self.now(), offered: None, forced };
         loop {
@@ -318,9 +294,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             |shard, request, context| shard.set_quotas_for(request, assigned, context),
         )?;
         if let Some((live, rates, quota_version)) = stale {
-            let address = Arc::as_ptr(&live);
-            self.on_live(key.hash, live, |live| live::set_quotas(live, &rates, quota_version));
-            self.retire(key.hash, address, 0);
+            live::set_quotas(&live, &rates, quota_version);
+            self.retire_unused(key.hash, live);
         }
         Ok(())
     }
@@ -332,19 +307,13 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
 
     /// Calls `in_shard` under the lock of each shard, and then, without that lock, `on_live` on the shard's live
     /// entries.
-    pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>), on_live: impl Fn(&Arc<Core>)) {
+    pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>), on_live: impl Fn(&Core)) {
         for number in 0..self.shards.len() {
-            let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _| {
+            let live_entries: Vec<InUse> = self.in_shard(number, |shard, _| {
                 in_shard(shard);
-                shard.live_entries().cloned().collect()
+                shard.in_use().collect()
             });
-            if live_entries.is_empty() {
-                continue;
-            }
-            live_entries.iter().for_each(&on_live);
-            drop(live_entries);
-            // A sweep meanwhile may have found the live entries in use.
-            self.key_limit.idle_now(number);
+            live_entries.iter().for_each(|live| on_live(live));
         }
     }
 }
@@ -358,14 +327,10 @@ where
         Map::retire(self, hash, live, now)
     }
 
-    fn live_entries(&self) -> Vec<Arc<Core>> {
+    fn live_entries(&self) -> Vec<InUse> {
         (0..self.shards.len())
-            .flat_map(|number| self.in_shard(number, |shard, _| shard.live_entries().cloned().collect::<Vec<_>>()))
+            .flat_map(|number| self.in_shard(number, |shard, _| shard.in_use().collect::<Vec<_>>()))
             .collect()
-    }
-
-    fn let_go(&self, hash: u64) {
-        self.may_be_idle(hash);
     }
 }
 

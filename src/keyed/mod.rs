@@ -92,3 +92,10 @@ pub use top::{KeyedTop, TopKey};
 fn mix(hash: u64) -> u64 {
     hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
+
+/// The shard of a hash, one of so many, by the upper bits of the mixed hash. The tables use other bits; the hashes of a
+/// fast hasher may vary in few bits.
+#[inline]
+fn shard_of(hash: u64, shards: usize) -> usize {
+    ((u128::from(mix(hash)) * shards as u128) >> 64) as usize
+}

@@ -23,8 +23,8 @@
 
 use super::periods::{Calendars, Periods};
 use crate::Quota;
-use crate::core::Core;
 use crate::core::arithmetic::gcd;
+use crate::core::in_use::InUse;
 use crate::observe::{GrantWord, Verdict};
 use crate::permit::Permit;
 use std::num::NonZeroU64;
@@ -85,7 +85,7 @@ impl Left {
     }
 
     /// What a grant of a core left.
-    pub(super) fn of_permit(permit: &Permit<Arc<Core>>) -> Self {
+    pub(super) fn of_permit(permit: &Permit<InUse>) -> Self {
         let (word, instant) = (permit.word(), permit.word().instant());
         let left = match word.verdict() {
             Some(_) if instant.is_none() => Self { units: word.to_bits(), unit: WORD },

@@ -69,6 +69,7 @@ use super::rate::Left;
 use super::rates::{Kind, Levels, Packed, Rates};
 use super::slots::{Change, Own, OwnState, Slot, SlotRef, Slots};
 use super::top::Ranks;
+use crate::core::in_use::InUse;
 use crate::core::{Core, drop_quietly, quietly};
 use crate::error::{ConfigError, TryAcquireError};
 use ahead::Ahead;
@@ -185,7 +186,7 @@ impl<K> Drop for DeferredDrops<K> {
 #[derive(Debug)]
 pub(super) enum Missed {
     /// The key has a live entry.
-    Live(Arc<Core>),
+    Live(InUse),
     /// These packed levels of the key have too few tokens. With the reading of the time.
     Short(Packed, u64),
     /// The key is not in the table at this instant of the shard.
@@ -200,7 +201,7 @@ pub(super) enum Missed {
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The key has a live entry: the caller acts on that, without the shard's lock.
-    Live(Arc<Core>),
+    Live(InUse),
     /// The key is new, and `quota_by` has to be asked for its quota.
     AskQuota,
     /// The key is new, and the map is full.
@@ -252,6 +253,10 @@ impl<K> Shard<K> {
     /// Visits nothing but live entries and levels that are not packed.
     pub(super) fn live_entries(&self) -> impl Iterator<Item = &Arc<Core>> {
         self.slots.owns().filter_map(Own::live)
+    }
+
+    pub(super) fn in_use(&self) -> impl Iterator<Item = InUse> {
+        self.slots.owns().filter_map(Own::in_use)
     }
 
     /// Advances the shard to `now`, and sweeps it if that is due.

@@ -13,6 +13,7 @@ use super::groups::{EntryIndex, Groups, Home};
 use super::rates::{Levels, Packed, Rates};
 use super::{Hashed, ToKey};
 use crate::core::Core;
+use crate::core::in_use::InUse;
 use slab::Slab;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -39,6 +40,10 @@ pub(super) enum OwnState {
 impl Own {
     pub(super) fn live(&self) -> Option<&Arc<Core>> {
         if let OwnState::Live(live) = &self.state { Some(live) } else { None }
+    }
+
+    pub(super) fn in_use(&self) -> Option<InUse> {
+        self.live().cloned().map(InUse::new)
     }
 }
 

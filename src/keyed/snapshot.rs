@@ -127,7 +127,7 @@ impl<K: Hash + Eq + Clone> KeyedEntry<K> {
             }
             Err(live) => live.look_at(|state, rovers, sample| Self::of(key, state, rovers, sample.now)),
         };
-        map.list_shard(number, |listed| listed.into_iter().map(entry).collect())
+        map.list_shard(number).into_iter().map(entry).collect()
     }
 
     fn of(key: K, state: &mut State, rovers: &Rovers, now: u64) -> Self {
@@ -142,10 +142,10 @@ impl<K: Hash + Eq + Clone> KeyedEntry<K> {
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
-    /// Passes to `read` the keys of shard `number`. Lists some hundred keys under each lock, so a key that comes or goes
+    /// The keys of shard `number`. Lists some hundred keys under each lock, so a key that comes or goes
     /// meanwhile may be listed or not. If it goes and comes again, it may be listed twice, and the second listing is the
     /// later one.
-    pub(super) fn list_shard<R>(&self, number: usize, read: impl FnOnce(Vec<ListedKey<K>>) -> R) -> R {
+    pub(super) fn list_shard(&self, number: usize) -> Vec<ListedKey<K>> {
         let (mut listing, mut listed) = (Listing::default(), Vec::new());
         loop {
             let now = self.now();
@@ -155,13 +155,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             }
             listed.extend(piece);
             if listing.is_complete {
-                let has_live = listed.iter().any(|listed| listed.levels.is_err());
-                let result = read(listed);
-                if has_live {
-                    // The list held live entries, so a sweep meanwhile may have found them in use.
-                    self.key_limit.idle_now(number);
-                }
-                return result;
+                return listed;
             }
         }
     }

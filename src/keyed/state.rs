@@ -167,12 +167,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         };
         let mut keys = Vec::new();
         for number in 0..map.shards.len() {
-            map.list_shard(number, |listed| {
-                keys.extend(listed.into_iter().map(|ListedKey { key, rates, levels, pinned }| {
-                    let levels = levels.unwrap_or_else(|core| live::saved(&core, &rates));
-                    (key, rates, levels, pinned)
-                }));
-            });
+            keys.extend(map.list_shard(number).into_iter().map(|ListedKey { key, rates, levels, pinned }| {
+                let levels = levels.unwrap_or_else(|live| live::saved(&live, &rates));
+                (key, rates, levels, pinned)
+            }));
         }
         // A key may have reached a later time than this thread reads. The wall clock last: the time between the two
         // readings is then not taken for time offline.

@@ -131,11 +131,12 @@ where
         };
         let map = Arc::new_cyclic(|map: &Weak<Map<K, S>>| {
             let limiter = parent.as_ref().map(|parent| Arc::clone(&parent.limiter));
-            let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), limiter));
+            let key_limit = Arc::new(KeyLimit::new(max_keys, shards));
+            let pool = Arc::new(DriverPool::new(map.clone(), Arc::clone(&key_limit), time.clone(), limiter));
             Map {
                 hasher,
                 shards: (0..shards).map(shard).collect(),
-                key_limit: KeyLimit::new(max_keys, shards),
+                key_limit,
                 after_parent: parent.as_ref().and_then(|parent| after(&time, &parent.time)),
                 has_extras,
                 template: LiveTemplate {

@@ -90,8 +90,7 @@ impl<K> RouteShards<K> {
     }
 
     fn shard(&self, hash: u64) -> &ShardMutex<RouteShard<K>> {
-        let number = (u128::from(crate::keyed::mix(hash)) * self.shards.len() as u128) >> 64;
-        &self.shards[number as usize]
+        &self.shards[crate::keyed::shard_of(hash, self.shards.len())]
     }
 
     /// Visits all limiters, one shard at a time.

@@ -3,6 +3,7 @@
 use super::{DriverPool, EntryOwner, Inbox, Mailbox, QueueWaker};
 use crate::core::alarm::Alarm;
 use crate::core::drivers::NO_TIMER;
+use crate::core::in_use::InUse;
 use crate::core::replenisher::Replenisher;
 use crate::core::{Core, drop_quietly, quietly, steps};
 use pin_project_lite::pin_project;
@@ -93,7 +94,6 @@ pin_project! {
             if let Some(owner) = this.pool.owner.upgrade() {
                 for live in owner.live_entries() {
                     live.remove_driver(number);
-                    drop_held(live, &*owner);
                 }
             }
         }
@@ -215,7 +215,7 @@ fn run(
         }
         Job::Due(timer, live) => (live, timer.at, None),
     };
-    let Some(held) = live.upgrade() else {
+    let Some(held) = InUse::upgrade(live) else {
         // Only the live entry knew the instant of its timer, if it had one.
         *gone += 1;
         return None;
@@ -229,18 +229,10 @@ fn run(
         timers.insert(due(rest.next), Weak::clone(live));
         return None;
     }
-    drop_held(held, owner);
     if rest.lingers {
         timers.insert(Timer { gives_up: Some(0), ..due(now.saturating_add(LINGER)) }, Weak::clone(live));
     }
     None
-}
-
-/// Drops an `Arc` of a live entry. A sweep may have found the entry in use meanwhile.
-fn drop_held(live: Arc<Core>, owner: &dyn EntryOwner) {
-    let hash = live.key_hash();
-    drop(live);
-    hash.inspect(|hash| owner.let_go(*hash));
 }
 
 /// Looks at the next four timers, or begins again behind the last one, and removes those of live entries that are gone.
@@ -257,7 +249,7 @@ fn forget_gone(timers: &mut BTreeMap<Timer, Weak<Core>>, looked_at: &mut Option<
 
 /// Retires a live entry if it is not needed any more. Returns when to try again.
 fn give_up(live: &Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, now: u64) -> Option<Timer> {
-    let held = live.upgrade()?;
+    let held = InUse::upgrade(live)?;
     // If this driver will look at the queue again, that look will add a new timer of this kind. Waiters that only wait
     // for the parent may be served by the parent's drivers, which do not notify this driver, so it has to try again.
     if held.stays(number, times == MAX_DOUBLINGS) {

@@ -11,7 +11,6 @@ use crate::sync::Ordering;
 use crate::{Quota, Which};
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -110,8 +109,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// new quotas then.
     ///
     /// ```
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    ///     /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     /// use tollgate::{KeyedLimiter, ManualClock, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let burst = Arc::new(AtomicU64::new(5));
@@ -131,10 +129,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
             return;
         }
         for number in 0..map.shards.len() {
-            map.list_shard(number, |listed| {
-                let keys = listed.into_iter().filter(|listed| !listed.pinned).map(|listed| listed.key);
-                keys.for_each(|key| _ = map.assign(&key, &Assigned::AsNewUnlessOwn, false));
-            });
+            let keys = map.list_shard(number).into_iter().filter(|listed| !listed.pinned).map(|listed| listed.key);
+            keys.for_each(|key| _ = map.assign(&key, &Assigned::AsNewUnlessOwn, false));
         }
     }
 
@@ -166,7 +162,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         let template = &self.map.template;
         template.dry_run.set(dry_run);
         let refused = Cell::new(None);
-        let set = |live: &Arc<Core>| live.set_dry_run_of_all(|| template.dry_run.is_on());
+        let set = |live: &Core| live.set_dry_run_of_all(|| template.dry_run.is_on());
         self.map.visit_all(|_| {}, |live| set(live).err().into_iter().for_each(|error| refused.set(Some(error))));
         refused.into_inner().map_or(Ok(()), Err)
     }
@@ -304,7 +300,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Tells all keys that the pause of all of them has changed. Each reads its end under the lock of its shard or of
     /// its entry, so after several concurrent changes all keys have the last one.
     fn refresh_pauses(&self) {
-        let refresh = |live: &Arc<Core>| {
+        let refresh = |live: &Core| {
             live.with(|state, rovers, _| state.pause_in_common(rovers, self.map.template.gate()));
         };
         self.map.visit_all(Shard::close_fast_path, refresh);
@@ -334,7 +330,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         check_cap(tokens)?;
         let template = &self.map.template;
         let cap = template.cap.as_ref().ok_or(ConfigError::NotCapped)?;
-        let refresh = |live: &Arc<Core>| {
+        let refresh = |live: &Core| {
             // The cap is read under the entry's lock, so after several concurrent changes the entry has the last cap.
             live.with(|state, rovers, _| state.set_max_in_flight(rovers, cap.load(Ordering::Acquire)))
                 .expect("every entry of a capped limiter is capped");

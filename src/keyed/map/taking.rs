@@ -3,9 +3,10 @@
 use super::{Map, Taken};
 use crate::blocking;
 use crate::core::classes::ROOT;
+use crate::core::in_use::InUse;
 use crate::core::rovers::Rovers;
 use crate::core::state::{MAX_COST, Sample, State};
-use crate::core::{Core, drop_quietly, quietly};
+use crate::core::{drop_quietly, quietly};
 use crate::deadline::Allowed;
 use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
 use crate::keyed::grant::GrantOfKey;
@@ -18,7 +19,6 @@ use crate::permit::Permit;
 use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::ops::DerefMut;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The answer to a claim.
@@ -28,7 +28,7 @@ enum Answer<E> {
     /// The key has this many tokens and could grant, but the parent limiter does not.
     NotInParent(u64),
     /// The live entry has to decide.
-    Live(Arc<Core>),
+    Live(InUse),
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
@@ -114,7 +114,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         &self,
         key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
-    ) -> Result<Left, Option<Arc<Core>>> {
+    ) -> Result<Left, Option<InUse>> {
         let live = |missed| if let Missed::Live(live) = missed { Some(live) } else { None };
         // Refused whatever the level is, and however the key is stored, as in a queue.
         if cost > MAX_COST { Err(None) } else { self.take_at_once(key, cost, true).map_err(live) }
@@ -180,7 +180,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         };
         loop {
             let remaining = match self.decide(key, cost, false, TryAcquireError::Closed, refuse) {
-                Ok(Answer::Taken(left)) => return Ok(Taken { left, live: None }),
+                Ok(Answer::Taken(left)) => return Ok(Taken { left, live: InUse::default() }),
                 Ok(Answer::NotInParent(remaining)) => remaining,
                 Ok(Answer::Refused(error)) => {
                     return Err(match (&self.template.parent, error) {
@@ -261,21 +261,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     fn try_live(
         &self,
         key: Hashed<'_, impl ToKey<K> + ?Sized>,
-        live: Arc<Core>,
+        live: InUse,
         cost: u64,
     ) -> Result<Taken, TryAcquireError> {
-        let try_acquire = |live: &Arc<Core>| {
-            live.weigh(|| self.weight(key.form));
-            live.try_acquire_with_parent(cost)
-        };
-        let (answer, live) = self.with_live(key.hash, live, try_acquire);
-        match answer {
-            Ok(word) => Ok(self.taken(key, Permit::new(live, cost, word))),
-            Err(error) => {
-                self.let_go(key.hash, live);
-                Err(error)
-            }
-        }
+        live.weigh(|| self.weight(key.form));
+        let word = live.try_acquire_with_parent(cost)?;
+        Ok(self.taken(key, Permit::new(live, cost, word)))
     }
 
     /// Grants at once, refuses at once, or returns as the inner error the live entry in whose queue the caller waits: `live`,
@@ -286,8 +277,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         key: Hashed<'_, impl ToKey<K> + ?Sized>,
         cost: u64,
         allowed: Option<u64>,
-        live: Option<Arc<Core>>,
-    ) -> Result<Result<Taken, Arc<Core>>, ConsumeError> {
+        live: Option<InUse>,
+    ) -> Result<Result<Taken, InUse>, ConsumeError> {
         if let Some(live) = live {
             return Ok(Err(self.wait_in(live, key)));
         }
@@ -306,7 +297,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         };
         let refuse = |state: &mut State, rovers: &Rovers, now| check(state, rovers, now).err();
         let error = match self.decide(key, cost, true, ConsumeError::Closed, refuse) {
-            Ok(Answer::Taken(left)) => return Ok(Ok(Taken { left, live: None })),
+            Ok(Answer::Taken(left)) => return Ok(Ok(Taken { left, live: InUse::default() })),
             Ok(Answer::NotInParent(_)) => unreachable!("a caller that has to wait gets a live entry"),
             Ok(Answer::Live(live)) => return Ok(Err(self.wait_in(live, key))),
             Ok(Answer::Refused(error)) => {
@@ -320,33 +311,23 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     /// The caller will enter the queue of `live`.
-    fn wait_in(&self, mut live: Arc<Core>, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Arc<Core> {
+    fn wait_in(&self, live: InUse, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> InUse {
         if self.weight_by.is_some() {
-            ((), live) = self.with_live(key.hash, live, |live| live.weigh(|| self.weight(key.form)));
+            live.weigh(|| self.weight(key.form));
         }
         self.pool.notify_live(&live);
         live
     }
 
     /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight, or in a window.
-    pub(in crate::keyed) fn taken(
-        &self,
-        key: Hashed<'_, impl ToKey<K> + ?Sized>,
-        mut permit: Permit<Arc<Core>>,
-    ) -> Taken {
+    pub(in crate::keyed) fn taken(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>, permit: Permit<InUse>) -> Taken {
         self.rank(Rank::Granted, key, permit.cost);
         let left = Left::of_permit(&permit);
         // Only the core knows whether the tokens are in a window still.
         let is_held = self.template.cap.is_some()
             || permit.word().instant().is_some() && permit.scope().state.lock().has_sliding();
-        if !is_held {
-            drop(permit);
-            self.may_be_idle(key.hash);
-            return Taken { left, live: None };
-        }
-        // Released by the grant, and not here.
-        permit.cost = 0;
-        Taken { left, live: Some(Arc::clone(permit.scope())) }
+        let live = permit.into_scope();
+        Taken { left, live: if is_held { live } else { InUse::default() } }
     }
 
     /// Waits on this thread, which has no runtime, until the tokens are taken.
@@ -358,7 +339,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     ) -> Result<KeyedGrant<'_, K, S>, ConsumeError> {
         let key = self.hashed(key);
         let arrival = match self.claim_at_once(key, cost) {
-            Ok(left) => Ok(Taken { left, live: None }),
+            Ok(left) => Ok(Taken { left, live: InUse::default() }),
             Err(live) => self.arrive(key, cost, allowed.nanos(), live)?,
         };
         let taken = match arrival {
@@ -369,10 +350,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
                     has_waited = true;
                     self.rank(Rank::Waited, key, 1);
                 };
-                let consume = |live: &Arc<Core>| blocking::consume(Arc::clone(live), cost, allowed, on_wait);
-                let (answer, live) = self.with_live(key.hash, live, consume);
-                let answer = answer.map(|permit| self.taken(key, permit));
-                self.let_go(key.hash, live);
+                let answer = blocking::consume(live, cost, allowed, on_wait).map(|permit| self.taken(key, permit));
                 if answer.as_ref().is_err_and(|error| !has_waited && !matches!(error, ConsumeError::TimedOut { .. })) {
                     self.count_refusal(key);
                 }

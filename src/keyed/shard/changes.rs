@@ -2,7 +2,7 @@
 
 use super::{Change, EntryRequest, Kind, Levels, Own, OwnState, QuotaChange, Rates, Shard, ShardContext};
 use super::{Slot, SlotRef, Stop, readable_until};
-use crate::core::Core;
+use crate::core::in_use::InUse;
 use crate::keyed::ToKey;
 use crate::keyed::rate::Level;
 use crate::keyed::rates::Packed;
@@ -10,7 +10,7 @@ use crate::{Quota, Which};
 use std::sync::Arc;
 
 /// A live entry that has to be given its new quotas, and the [version](Shard::quota_version) of that change.
-type StaleQuotas = (Arc<Core>, Arc<Rates>, u32);
+type StaleQuotas = (InUse, Arc<Rates>, u32);
 
 /// Which quotas a key gets.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl<K> Shard<K> {
         version: u32,
         now: u64,
         context: &mut ShardContext<'_, K>,
-    ) -> Vec<Arc<Core>> {
+    ) -> Vec<InUse> {
         if version <= self.rare_fields().version {
             return Vec::new();
         }
@@ -102,7 +102,7 @@ impl<K> Shard<K> {
         rare_fields.pending.push(change);
         (rare_fields.version, rare_fields.quota_version) = (version, rare_fields.quota_version + 1);
         self.expect_windows(is_sliding, context);
-        self.slots.owns().filter(|own| !own.pinned).filter_map(Own::live).cloned().collect()
+        self.slots.owns().filter(|own| !own.pinned).filter_map(Own::in_use).collect()
     }
 
     /// Applies all pending changes to all keys, each from the instant at which it was set. Must be called before

@@ -1,7 +1,7 @@
 //! Storing the state of a key in the shard.
 
 use super::{EntryIndex, EntryRequest, Kind, Levels, Own, OwnState, Rates, Shard, ShardContext, Slot, SlotRef, Stop};
-use crate::core::Core;
+use crate::core::in_use::InUse;
 use crate::keyed::ToKey;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ impl<K: Clone + Eq> Shard<K> {
         &mut self,
         request: &EntryRequest<'_, impl ToKey<K> + ?Sized>,
         context: &mut ShardContext<'_, K>,
-    ) -> Result<Arc<Core>, Stop> {
+    ) -> Result<InUse, Stop> {
         self.advance_to(request.now, context);
         let (index, rates, levels) = match self.look_up(request) {
             Err(Stop::Live(live)) => return Ok(live),
@@ -32,7 +32,7 @@ impl<K: Clone + Eq> Shard<K> {
                 None => self.slots.set(index, Slot::Own(own)),
             }
         }
-        Ok(live)
+        Ok(InUse::new(live))
     }
 
     pub(in crate::keyed) fn index(&self, request: &EntryRequest<'_, impl ToKey<K> + ?Sized>) -> Option<EntryIndex> {
@@ -88,13 +88,13 @@ impl<K> Shard<K> {
     }
 
     /// The quotas of a key, and its levels at the shard's time, or its live core, which knows its own levels.
-    pub(super) fn state_of<'a>(&'a self, slot: SlotRef<'a>) -> (&'a Arc<Rates>, Result<Levels, Arc<Core>>) {
+    pub(super) fn state_of<'a>(&'a self, slot: SlotRef<'a>) -> (&'a Arc<Rates>, Result<Levels, InUse>) {
         match slot {
             SlotRef::Packed(packed) => (&self.rates, Ok(self.rates.unpack(packed, self.synced))),
             SlotRef::Own(Own { rates, state: OwnState::Levels(levels), .. }) => {
                 (rates, Ok(rates.advance(levels, self.synced)))
             }
-            SlotRef::Own(Own { rates, state: OwnState::Live(live), .. }) => (rates, Err(Arc::clone(live))),
+            SlotRef::Own(Own { rates, state: OwnState::Live(live), .. }) => (rates, Err(InUse::new(Arc::clone(live)))),
         }
     }
 

@@ -67,7 +67,7 @@ impl<K: Clone + Eq> Shard<K> {
     ) -> Result<Left, Missed> {
         let packed = match self.slots.at(index) {
             SlotRef::Packed(packed) => packed,
-            SlotRef::Own(own) => return Err(own.live().cloned().map_or(Missed::Other, Missed::Live)),
+            SlotRef::Own(own) => return Err(own.in_use().map_or(Missed::Other, Missed::Live)),
         };
         let (packed, left) = self.rates.take_from_packed(packed, cost, now).ok_or(Missed::Short(packed, read))?;
         if !also() {

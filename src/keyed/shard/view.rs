@@ -1,7 +1,7 @@
 //! Reading a shard: all its keys, and the quotas and the live entry of one.
 
 use super::{EntryRequest, Levels, Own, Rates, Shard, ShardContext, SlotRef, Stop};
-use crate::core::Core;
+use crate::core::in_use::InUse;
 use crate::keyed::{Hashed, ToKey};
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ pub(in crate::keyed) struct ListedKey<K> {
     pub(in crate::keyed) key: K,
     pub(in crate::keyed) rates: Arc<Rates>,
     /// The levels without the pause of all keys, or the live core, which knows its own levels.
-    pub(in crate::keyed) levels: Result<Levels, Arc<Core>>,
+    pub(in crate::keyed) levels: Result<Levels, InUse>,
     /// True if a user set the quotas of this key.
     pub(in crate::keyed) pinned: bool,
 }
@@ -67,9 +67,9 @@ impl<K: Clone + Eq> Shard<K> {
     }
 
     /// The live entry of the key, if it has one.
-    pub(in crate::keyed) fn find_live(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Option<Arc<Core>> {
+    pub(in crate::keyed) fn find_live(&self, key: Hashed<'_, impl ToKey<K> + ?Sized>) -> Option<InUse> {
         match self.slots.at(self.slots.index_of(key)?) {
-            SlotRef::Own(own) => own.live().cloned(),
+            SlotRef::Own(own) => own.in_use(),
             SlotRef::Packed(_) => None,
         }
     }

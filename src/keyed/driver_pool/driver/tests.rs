@@ -47,7 +47,7 @@ fn timers_of_live_entries_that_are_gone_are_removed() {
         assert_eq!(turn(), 0);
         let waiting = waiting(&keys, 100);
         assert_eq!(turn(), 100);
-        let of_live = |live: Arc<Core>| (Arc::as_ptr(&live), live.key_hash().unwrap());
+        let of_live = |live: InUse| (&raw const *live, live.key_hash().unwrap());
         let live_entries: Vec<_> = keys.map.live_entries().into_iter().map(of_live).collect();
         for claim in waiting {
             drop(claim);
