@@ -113,13 +113,6 @@ impl Inbox {
         }
         self.live_entries.push(queue_waker);
     }
-
-    /// Frees the memory of a past burst of entries.
-    fn shrink(&mut self) {
-        if self.live_entries.is_empty() {
-            self.live_entries = Vec::new();
-        }
-    }
 }
 
 impl Wake for QueueWaker {

@@ -61,8 +61,6 @@ pin_project! {
     pub struct KeyedReplenisher {
         pool: Arc<DriverPool>,
         mailbox: Arc<Mailbox>,
-        // The entries that were taken from the mailbox.
-        woken: Vec<Arc<QueueWaker>>,
         // The timers that are not due yet.
         timers: BTreeMap<Timer, Weak<Core>>,
         // The last one that was looked at, to remove it if its live entry is gone.
@@ -114,7 +112,6 @@ impl KeyedReplenisher {
         Self {
             pool,
             mailbox,
-            woken: Vec::new(),
             timers: BTreeMap::new(),
             looked_at: None,
             gone: 0,
@@ -146,8 +143,7 @@ impl Future for KeyedReplenisher {
         }
         let mut looks = 0;
         loop {
-            *this.gone += collect(this.mailbox, this.woken, cx.waker());
-            this.due.extend(this.woken.drain(..).map(Job::Serve));
+            *this.gone += collect(this.mailbox, this.due, cx.waker());
             // If reading the clock panics, nothing is due yet.
             let now = quietly(|| this.pool.time.now()).unwrap_or(0);
             for _ in 0..ENTRIES_PER_TURN {
@@ -174,8 +170,8 @@ impl Future for KeyedReplenisher {
                 }
             }
             let Some((&Timer { at: next, .. }, _)) = this.timers.first_key_value() else {
-                (*this.due, *this.woken) = Default::default();
-                this.mailbox.inbox.lock().shrink();
+                // Frees the memory of a past burst of jobs.
+                *this.due = VecDeque::new();
                 return Poll::Pending;
             };
             if next > now {
@@ -185,15 +181,16 @@ impl Future for KeyedReplenisher {
     }
 }
 
-/// Takes all entries from the mailbox, and registers `waker` for the next one. Returns how many entries the mailbox has
-/// removed since then, because their live entries are gone.
-fn collect(mailbox: &Mailbox, woken: &mut Vec<Arc<QueueWaker>>, waker: &Waker) -> usize {
+/// Takes all entries from the mailbox as jobs, and registers `waker` for the next one. Returns how many entries the
+/// mailbox has removed since then, because their live entries are gone.
+fn collect(mailbox: &Mailbox, due: &mut VecDeque<Job>, waker: &Waker) -> usize {
     let waker = waker.clone();
     let mut inbox = mailbox.inbox.lock();
-    std::mem::swap(&mut inbox.live_entries, woken);
+    let woken = std::mem::take(&mut inbox.live_entries);
     let (old, removed) = (inbox.waker.replace(waker), std::mem::take(&mut inbox.removed));
     drop(inbox);
     drop(old);
+    due.extend(woken.into_iter().map(Job::Serve));
     removed
 }
 
