@@ -289,12 +289,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         }
     }
 
-    /// The indices of all slots, also of empty ones.
-    pub(super) fn indices(&self) -> impl Iterator<Item = EntryIndex> + use<E, SLOTS> {
-        self.indices_from(0)
-    }
-
-    /// The indices of all slots from this group on.
+    /// The indices of all slots from this group on, also of empty ones.
     pub(super) fn indices_from(&self, group: usize) -> impl Iterator<Item = EntryIndex> + use<E, SLOTS> {
         (group..self.groups.len()).flat_map(|group| (0..SLOTS).map(move |slot| EntryIndex { group, slot }))
     }
@@ -306,7 +301,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     /// Removes all entries for which `is_it` returns true, and passes them to `to`.
     #[cfg(any(test, feature = "distributed"))]
     pub(super) fn extract(&mut self, mut is_it: impl FnMut(&mut E) -> bool, mut to: impl FnMut(E)) {
-        for index in self.indices() {
+        for index in self.indices_from(0) {
             if self.at_mut(index).is_some_and(&mut is_it) {
                 if let Some(entry) = self.take(index) {
                     to(entry);

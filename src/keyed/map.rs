@@ -180,7 +180,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
 
     /// Calls `act` in the shard of `key`, and again after asking for a quota or making space. The inner error is the
     /// live entry of the key, if it has one; the outer error is that of [`act`](Self::act).
-    fn enter<Q: ToKey<K> + ?Sized, R>(
+    pub(super) fn enter<Q: ToKey<K> + ?Sized, R>(
         &self,
         key: Hashed<'_, Q>,
         forced: bool,
@@ -287,13 +287,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         forced: bool,
     ) -> Result<(), ConfigError> {
         let key = self.hashed(key);
-        let stale = self.act(
-            key,
-            forced,
-            |_| unreachable!("a live entry is returned with its new quotas"),
-            |shard, request, context| shard.set_quotas_for(request, assigned, context),
-        )?;
-        if let Some((live, rates, quota_version)) = stale {
+        let stale =
+            self.enter(key, forced, |shard, request, context| shard.set_quotas_for(request, assigned, context))?;
+        if let Ok(Some((live, rates, quota_version))) = stale {
             live::set_quotas(&live, &rates, quota_version);
             self.retire_unused(key.hash, live);
         }

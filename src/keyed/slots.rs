@@ -118,7 +118,7 @@ impl<K> Slots<K> {
 
     /// Moves all `Own`s to a new list: a visit to all of them looks at free places too.
     fn move_owns(&mut self, mut owns: Slab<Own>) {
-        for index in self.groups.indices() {
+        for index in self.groups.indices_from(0) {
             let number = self.groups.at(index).and_then(|(_, word)| own_number(*word));
             if let Some(own) = number.and_then(|number| owns.try_remove(number)) {
                 let word = self.add_own(own);
@@ -235,7 +235,7 @@ impl<K> Slots<K> {
         mut on_own: impl FnMut(&mut Own) -> Change,
         gone: &mut Vec<K>,
     ) {
-        for index in self.groups.indices() {
+        for index in self.groups.indices_from(0) {
             let Some((_, first)) = self.groups.at(index) else { continue };
             let first = *first;
             let change = match own_number(first) {

@@ -250,16 +250,12 @@ impl<K> Restored<K> {
                 map.assign(&key, &Assigned::Own(Arc::clone(&rates)), true)?;
             }
             // The levels are those of now. They are kept even if the map is full.
-            map.act(
-                map.hashed(&key),
-                true,
-                |_| unreachable!("no key of a new map has a live entry"),
-                |shard, request, context| {
-                    shard.at_levels(request, context, |own: &Rates, now: &mut Levels| {
-                        *now = Levels { at: now.at, gate: now.gate, ..own.adopt(&rates, &levels) };
-                    })
-                },
-            )?;
+            map.enter(map.hashed(&key), true, |shard, request, context| {
+                shard.at_levels(request, context, |own: &Rates, now: &mut Levels| {
+                    *now = Levels { at: now.at, gate: now.gate, ..own.adopt(&rates, &levels) };
+                })
+            })?
+            .expect("no key of a new map has a live entry");
             if at.saturating_add(paused_for) > self.until {
                 limiter.pause_for(&key, Duration::from_nanos(at.saturating_add(paused_for) - self.until));
             }

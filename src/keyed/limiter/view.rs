@@ -42,11 +42,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Quotas {
-        let on_live = |_: &_| unreachable!("a read of the quotas needs no live entry");
-        let rates = self
-            .map
-            .act(self.map.hashed(key), false, on_live, |shard, request, context| shard.rates_of(request, context));
-        rates.map_or(Quotas::default(), |rates| rates.quotas.clone())
+        let key = self.map.hashed(key);
+        let rates = self.map.enter(key, false, |shard, request, context| shard.rates_of(request, context));
+        rates.ok().and_then(Result::ok).map_or(Quotas::default(), |rates| rates.quotas.clone())
     }
 
     /// Returns the state of each quota of the key, in the order of [`quotas`](Self::quotas). The positions in
