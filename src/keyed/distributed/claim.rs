@@ -138,7 +138,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
                     .inspect_err(|_| _ = map.spared.fetch_add(1, Relaxed))?;
                 // If only this is too late, other nodes may have given back tokens since the reply.
                 if self.check_in_time(cached.earliest(&terms, cost), now).is_ok() {
-                    return self.queue();
+                    return self.limiter().map(Way::Queue);
                 }
             }
             None => {}
@@ -164,7 +164,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
                 self.check_in_time(cached.minted(&terms, cost), now)?;
             }
         }
-        self.queue()
+        self.limiter().map(Way::Queue)
     }
 
     /// Requests the tokens from the key's store: all at once, or none. The store does not remember a node for it. A
@@ -184,7 +184,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
                 Outage::Wait if matches!(error, StoreError::NotSent(_)) => {}
                 Outage::Fail => return Err(ConsumeError::Unreachable),
                 // If only the answer was lost, the claim's tokens are lost with it.
-                Outage::Wait | Outage::Share(_) => return self.queue().map(Some),
+                Outage::Wait | Outage::Share(_) => return self.limiter().map(Way::Queue).map(Some),
             }
             let again = first(map.closing(), store.backoff(failures));
             if timeout(self.allowed().saturating_sub(began.elapsed()), again).await.is_err() {
@@ -240,9 +240,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
         self.allowed.nanos().map_or(Duration::MAX, Duration::from_nanos)
     }
 
-    /// The queue of the key's limiter.
-    fn queue(&self) -> Result<Way, ConsumeError> {
-        self.key.place(false).map(Way::Queue).map_err(|error| ConsumeError::of_key(&error))
+    /// The key's limiter, in whose queue the claim waits.
+    pub(super) fn limiter(&self) -> Result<Limiter, ConsumeError> {
+        if self.key.map.is_closed() {
+            return Err(ConsumeError::Closed);
+        }
+        self.key.place(false).map_err(|error| ConsumeError::of_key(&error))
     }
 
     /// Records that the deadline came before the answer of the store.

@@ -66,9 +66,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedConsume<K> {
     pub(super) fn block(self) -> Result<DistributedKeyedGrant<K>, ConsumeError> {
         let claim = self.claim.expect("the future was not polled");
         let (mut has_waited, map) = (false, &claim.key.map);
-        let limiter = claim.key.place(false).map_err(|error| ConsumeError::of_key(&error));
         // The limiter reports its own refusals.
-        let limiter = limiter.inspect_err(|error| map.observers.refused(claim.cost, *error));
+        let limiter = claim.limiter().inspect_err(|error| map.observers.refused(claim.cost, *error));
         let consume = |core| blocking::consume(core, claim.cost, claim.allowed, || has_waited = true);
         let permit = limiter.map(Limiter::into_core).and_then(consume);
         if permit.as_ref().is_err_and(|error| !has_waited && !matches!(error, ConsumeError::TimedOut { .. })) {

@@ -44,8 +44,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
         Ok(super::map::terms(&self.quota().1)?.with_version(self.map.stores.quota_version()))
     }
 
+    /// What this node knows of the key. A closed limiter grants nothing, whatever a cached reply says.
     pub(super) fn find(&self) -> Option<Known> {
-        self.map.shards.find(&self.key, self.hash)
+        let known = self.map.shards.find(&self.key, self.hash);
+        known.filter(|known| known.limiter().is_some() || !self.map.is_closed())
     }
 
     /// What answers a claim of `cost` made at `now` without a request: the key's limiter, or a cached reply by which the tokens

@@ -178,6 +178,20 @@ async fn closing_refuses_all_callers() {
     assert!(matches!(users.limiter(&3).unwrap().consume(1).await, Err(ConsumeError::Closed)));
 }
 
+/// Also for a key with a cached reply, and a thread whose key finds no place for a limiter.
+#[tokio::test(start_paused = true)]
+async fn a_closed_limiter_shows_no_tokens_and_refuses_threads() {
+    let builder = DistributedKeyedLimiter::builder(MemoryStore::new()).quota(Quota::per_hour(5)).max_keys(1);
+    let users: DistributedKeyedLimiter<u64> = builder.build().unwrap();
+    drop(users.consume(&1, 1).await.unwrap());
+    let _only = users.limiter(&2).unwrap();
+    assert_eq!((users.available(&1), users.estimate(&1, 5)), (4, Some(Duration::from_secs(720))));
+    users.close();
+    assert_eq!((users.available(&1), users.estimate(&1, 5), users.reported_quotas(&1)[0].available), (0, None, 0));
+    let refusal = users.blocking_consume(&1, 1).map(drop);
+    assert_eq!(refusal, Err(ConsumeError::Closed));
+}
+
 #[tokio::test(start_paused = true)]
 async fn bad_settings_are_errors() {
     let store = MemoryStore::new();
