@@ -34,24 +34,6 @@ pub(crate) struct Leases {
     pub(crate) store: Option<Arc<dyn Store>>,
 }
 
-impl Clone for Leases {
-    /// For simulation of the future: without the planner and the store, which belong to the limiter.
-    fn clone(&self) -> Self {
-        let &Self { ref list, spare, until, after, period, .. } = self;
-        Self {
-            list: list.clone(),
-            spare,
-            until,
-            after,
-            period,
-            waits: VecDeque::new(),
-            left: 0,
-            planner: None,
-            store: None,
-        }
-    }
-}
-
 /// Of a calendar quota, the period of the last answer. Instants are in the limiter's nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Period {

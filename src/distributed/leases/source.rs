@@ -19,8 +19,10 @@ impl Source for Leases {
         self
     }
 
+    /// Without the planner and the store, which belong to the limiter.
     fn copy(&self) -> Box<dyn Source> {
-        Box::new(self.clone())
+        let &Self { ref list, until, after, period, .. } = self;
+        Box::new(Self { list: list.clone(), until, after, period, ..Self::default() })
     }
 
     /// Mints the tokens that came by `now` and returns their number. The limit is `space`. If the front claim was promised
