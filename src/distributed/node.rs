@@ -262,7 +262,9 @@ impl State {
             ..Lease::new(since, Pace::of(&terms, answer.phase), answer.queued_before, answer.promised)
         };
         let ends = if answer.promised > 0 { promised.instant(answer.promised).unwrap_or(u64::MAX) } else { now };
-        let until = ends.max(now).saturating_add(terms.filling_time());
+        // The first period may have begun long ago, or be longer than others.
+        let fills_in = Pace::of(&terms, 0).wait(terms.burst + terms.amount).unwrap_or(u64::MAX);
+        let until = ends.max(now).saturating_add(fills_in);
         planner.losses.note_grant(ask.number, answer.now + answer.promised, until, now);
         // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
         // since. The node takes no more of them than it may keep, and gives none of the others back.

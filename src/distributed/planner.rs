@@ -165,7 +165,9 @@ impl RefillPlanner {
         let is_forgotten = answer.before == 0 && (sent >= self.until || ask.leave);
         let is_sound = !is_lost && (answer.before == self.acked || is_forgotten) || answer.before == ask.number;
         let known = if is_sound { Ok(()) } else { Err(self.losses.take(answer, now)) };
-        self.losses.note_state(ask, answer, sent, now, self.terms.minted_in(self.reach()));
+        // The next token may be about to come.
+        let promised = Pace::of(&self.terms, self.terms.period()).minted(self.reach());
+        self.losses.note_state(ask, answer, sent, now, promised);
         self.acked = if ask.leave { 0 } else { ask.number };
         self.is_asking = false;
         self.conflict = None;

@@ -219,19 +219,6 @@ impl QuotaTerms {
     pub(crate) fn most_held(&self) -> u64 {
         self.burst / 2
     }
-
-    /// The time in which an empty bucket fills up, in nanoseconds, rounded up.
-    pub(crate) fn filling_time(&self) -> u64 {
-        let periods = u128::from(self.burst) * u128::from(self.period) * 1_000;
-        let nanos = periods.div_ceil(u128::from(self.amount)) + u128::from(self.period) * 1_000;
-        u64::try_from(nanos).unwrap_or(u64::MAX)
-    }
-
-    /// How many tokens are minted in `nanos` nanoseconds, rounded down.
-    pub(crate) fn minted_in(&self, nanos: u64) -> u64 {
-        let minted = nanos as u128 * self.amount as u128 / (self.period as u128 * 1_000);
-        u64::try_from(minted).unwrap_or(u64::MAX)
-    }
 }
 
 impl Default for QuotaTerms {
