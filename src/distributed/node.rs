@@ -63,11 +63,9 @@ impl State {
             if ask.leave {
                 leases.forget();
             }
-            if !ask.leave && planner.classes.is_some() {
-                (ask.want, ask.first) = (classes.wanted.want, classes.wanted.first);
+            if !classes.rows.is_empty() {
                 // What comes beside claims that wait is for one of the classes.
-                ask.ahead = if ask.want > 0 { 0 } else { ask.ahead };
-                ask.classes = classes.rows;
+                (ask.ahead, ask.classes) = (0, classes.rows);
             }
         }
         self.put_planner(planner);
