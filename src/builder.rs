@@ -79,8 +79,8 @@ impl DryRunOf {
 
 /// Supplies one quota with tokens from outside of the limiter.
 pub(crate) trait Supplier: fmt::Debug + Send + Sync {
-    /// Creates the source of tokens for the checked `quota` with this index.
-    fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, QuotaError>;
+    /// Creates the source of tokens for the checked `quota`.
+    fn source(&self, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, QuotaError>;
     /// The background task that requests tokens for `core`.
     fn task(&self, core: &Arc<Core>) -> RequestTask;
 }

@@ -140,7 +140,7 @@ impl Core {
         let now = state.supply.synced();
         state.note_calendars(&time, now);
         let (capped, has_classes) = (state.cap.is_some(), state.classes().is_some());
-        let shares_among_classes = has_classes && state.supply.has_external();
+        let shares_among_classes = has_classes && state.has_source();
         let has_dry_run = AtomicBool::new(state.dry_run().is_some());
         Self {
             rovers,

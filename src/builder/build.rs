@@ -107,7 +107,7 @@ impl Builder {
         match &self.suppliers[..] {
             [] => Ok(None),
             [(Some(index), supplier)] => {
-                let source = supplier.source(*index, &self.quotas[*index], self.classes);
+                let source = supplier.source(&self.quotas[*index], self.classes);
                 let source = source.map_err(|reason| self.named(*index, reason))?;
                 Ok(Some((*index, source, Arc::clone(supplier))))
             }

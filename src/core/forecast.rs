@@ -107,7 +107,7 @@ impl Forecast {
     fn known(&mut self, supply: &Supply, base: u64, first: u64) -> &mut Ahead {
         let changes = supply.changes();
         // External tokens change without a call of `note_change`.
-        let holds = |known: &Ahead| known.changes == changes && known.until > first && !supply.has_external();
+        let holds = |known: &Ahead| known.changes == changes && known.until > first && supply.source().is_none();
         let known = self.0.take().filter(holds);
         self.0.insert(known.unwrap_or_else(|| Ahead { supply: supply.clone(), base, until: 0, changes }))
     }

@@ -51,11 +51,11 @@ impl Outage {
 struct StoreSupplier(Arc<dyn Store>);
 
 impl Supplier for StoreSupplier {
-    fn source(&self, index: usize, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, QuotaError> {
+    fn source(&self, quota: &Quota, has_classes: bool) -> Result<Box<dyn Source>, QuotaError> {
         let terms = QuotaTerms::of(quota)?.with_version(self.0.quota_version());
         let outage = self.0.outage();
         outage.check()?;
-        let mut planner = RefillPlanner::new(index, terms, outage);
+        let mut planner = RefillPlanner::new(terms, outage);
         planner.classes = has_classes.then(Default::default);
         let mut leases = Leases::of(planner);
         leases.store = Some(Arc::clone(&self.0));

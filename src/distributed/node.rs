@@ -8,6 +8,7 @@ use super::cover::Cover;
 use super::node_classes::NodeClasses;
 use super::{Answered, Lease, Leases, Outage, Pace, Plan, RefillPlanner, SentAway, View, Wanted};
 use crate::core::rovers::{Rovers, ahead};
+use crate::core::schedule::Schedule;
 use crate::core::state::State;
 use crate::error::QuotaConflict;
 
@@ -74,11 +75,10 @@ impl State {
 
     /// The limiter as the planner has to see it. The planner itself is taken out meanwhile.
     fn view(&mut self, rovers: &Rovers, now: u64, planner: &RefillPlanner) -> View {
-        let quota = planner.quota;
         // With the joint claim that holds this queue, as `is_source_hungry` counts: else the task would plan again and again.
         let claims = self.claims(rovers);
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
-        let head = self.supply.quotas()[quota].head;
+        let head = self.quota().head;
         let leases = self.leases();
         let covered = head.wrapping_add(leases.promised());
         let (mut ends, mut useless_to, has_spares) = (leases.ends(), None, leases.spare > 0);
@@ -89,7 +89,7 @@ impl State {
         if let Some((start, end)) = self.in_service(rovers) {
             // Tokens for the front claim that come in several pieces may not be kept until they complete it. The refill
             // task then asks for them anew.
-            let missing = self.cover(quota).lacks(start, end);
+            let missing = self.cover().lacks(start, end);
             if missing > 0 {
                 (ends, lack) = (None, lack.max(missing));
                 // Tokens of an older rate never form one piece with new ones: they would be asked for again and again.
@@ -101,7 +101,6 @@ impl State {
         let over = ahead(covered, claims);
         let is_idle = !self.queue.has_claims() && over >= 0 && lack == 0;
         View {
-            quota,
             now,
             soon: now.saturating_add(planner.round_trip),
             total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
@@ -118,7 +117,7 @@ impl State {
             in_vain_for: planner.in_vain_since.map_or(0, |since| now.saturating_sub(since)),
             class_due: None,
             wanted: Wanted::default(),
-            stuck: self.stuck_front(rovers, quota),
+            stuck: self.stuck_front(rovers),
         }
     }
 
@@ -131,8 +130,8 @@ impl State {
         }
         let mut start = self.base(rovers);
         let mut wanted = Wanted::default();
-        let leases = self.leases_of(view.quota);
-        let mut cover = self.cover(view.quota);
+        let leases = self.promised_leases();
+        let mut cover = self.cover();
         let mut lack = view.lack;
         let is_held_up = self.held().is_some_and(|held| held.joint_due.is_none_or(|at| at > view.soon));
         for (number, cost, debt_after) in self.claims_and_debts() {
@@ -153,7 +152,7 @@ impl State {
             cover = after;
             if need > 0 {
                 let is_enough = wanted.want > 0 && wanted.want.saturating_add(need) > share;
-                if is_enough || !self.supply.would_pass(ticket, view.quota, view.soon) {
+                if is_enough || !self.supply.others_pass(ticket, view.soon) {
                     return wanted;
                 }
                 wanted.add(view, number, need, wait);
@@ -165,14 +164,19 @@ impl State {
     }
 
     /// The promised tokens, to be distributed over the claims in the queue.
-    pub(super) fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64> + Clone> {
-        let schedule = &self.supply.quotas()[quota];
-        let pieces = self.leases_of(quota).into_iter().flat_map(Leases::pieces);
-        Cover { at: schedule.head, keeps: schedule.burst, left: 0, pieces }
+    pub(super) fn cover(&self) -> Cover<impl Iterator<Item = u64> + Clone> {
+        let quota = self.quota();
+        let pieces = self.promised_leases().into_iter().flat_map(Leases::pieces);
+        Cover { at: quota.head, keeps: quota.burst, left: 0, pieces }
     }
 
-    pub(super) fn leases_of(&self, quota: usize) -> Option<&Leases> {
-        self.supply.quotas()[quota].source()?.as_any().downcast_ref()
+    pub(super) fn promised_leases(&self) -> Option<&Leases> {
+        self.supply.external()?.source()?.as_any().downcast_ref()
+    }
+
+    /// The distributed quota.
+    pub(super) fn quota(&self) -> &Schedule {
+        self.supply.external().expect("a quota is distributed")
     }
 
     fn leases(&mut self) -> &mut Leases {
@@ -183,12 +187,12 @@ impl State {
     fn allow(&mut self, rovers: &Rovers, planner: &RefillPlanner, empty: bool) {
         let (allowance, own) = if empty { (0, 0) } else { (planner.allowance, planner.own()) };
         let burst = allowance.max(own);
-        if burst < self.supply.quota_mut(planner.quota).burst {
+        if burst < self.quota().burst {
             self.retract(rovers);
         }
         let leases = self.leases();
         (leases.until, leases.after) = (planner.until, own);
-        self.supply.quota_mut(planner.quota).burst = burst;
+        self.supply.external_mut().into_iter().for_each(|quota| quota.burst = burst);
         self.supply.cut(self.in_service(rovers).map(|(_, end)| end));
         self.stride.shorten(self.supply.least_burst() / 64);
     }
@@ -241,10 +245,9 @@ impl State {
     /// given earlier, so nothing is granted too early. If the limiter's clock has stepped back, its time stands still meanwhile.
     fn take_tokens(&mut self, rovers: &Rovers, planner: &mut RefillPlanner, answered: &Answered, now: u64) {
         let Answered { ask, answer, .. } = answered;
-        let (quota, terms, at) = (planner.quota, planner.terms, now.max(self.supply.synced()));
-        let head = self.supply.quotas()[quota].head;
+        let (terms, at, head) = (planner.terms, now.max(self.supply.synced()), self.quota().head);
         let kept = ahead(head, self.supply.claimed()).max(0) as u64;
-        let covered = self.in_service(rovers).filter(|(_, end)| self.supply.passes_external(quota, *end).is_some());
+        let covered = self.in_service(rovers).filter(|(_, end)| self.supply.passes_external(*end).is_some());
         let need = covered.map_or(0, |(_, end)| ahead(end, head).max(0) as u64);
         let leases = self.leases();
         let is_new = answer.before != ask.number;

@@ -113,8 +113,7 @@ impl State {
         if self.queue.is_empty() {
             classes.clear();
         }
-        let promised =
-            self.cover(planner.quota).pieces.fold(self.supply.quotas()[planner.quota].head, u64::wrapping_add);
+        let promised = self.cover().pieces.fold(self.quota().head, u64::wrapping_add);
         classes.cut(ahead(promised, self.base(rovers)).max(0) as u64);
         let turns = classes.turns.iter().filter_map(|(number, tokens)| Some((*leaves.get(number)?, *tokens))).collect();
         planner.classes = Some(classes);
@@ -133,7 +132,7 @@ impl State {
         }
         let numbered = self.numbered_classes();
         let in_service = classes.scheduler.pick().map(|pick| (classes.owner(pick.leaf), pick.tokens));
-        let scattered = self.in_service(rovers).map_or(0, |(start, end)| self.cover(planner.quota).lacks(start, end));
+        let scattered = self.in_service(rovers).map_or(0, |(start, end)| self.cover().lacks(start, end));
         let base = self.base(rovers);
         let from = if scattered > 0 { base } else { later(base, view.covered) };
         let mut with_lacks = HashSet::new();
@@ -196,7 +195,7 @@ impl State {
         (from, before): (u64, u64),
         (class, mut covered, most, part): (ClassId, u64, u64, u64),
     ) -> (Wanted, bool) {
-        let (leases, mut wanted) = (self.leases_of(view.quota), Wanted::default());
+        let (leases, mut wanted) = (self.promised_leases(), Wanted::default());
         for (number, cost, debt) in self.claims_of(class) {
             let lacks = cost.saturating_sub(covered);
             covered = covered.saturating_sub(cost + debt);
@@ -205,7 +204,7 @@ impl State {
             }
             let need = lacks.min(most);
             let all = before + wanted.want + need;
-            if !self.supply.would_pass(from.wrapping_add(all), view.quota, view.soon) {
+            if !self.supply.others_pass(from.wrapping_add(all), view.soon) {
                 return (wanted, false);
             }
             if wanted.want > 0 && (wanted.want + need > part || all > view.lack) {

@@ -42,8 +42,6 @@ const SLEEP: u64 = 700_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct RefillPlanner {
-    /// Index of the limiter's quota that is distributed.
-    pub(crate) quota: usize,
     pub(super) terms: QuotaTerms,
     pub(crate) outage: Outage,
     /// True while the store cannot be reached, or answers with errors.
@@ -110,8 +108,8 @@ pub(crate) struct RefillPlanner {
 }
 
 impl RefillPlanner {
-    pub(crate) fn new(quota: usize, terms: QuotaTerms, outage: Outage) -> Self {
-        Self { quota, terms, outage, node: random_node(), part: 1, ..Self::default() }
+    pub(crate) fn new(terms: QuotaTerms, outage: Outage) -> Self {
+        Self { terms, outage, node: random_node(), part: 1, ..Self::default() }
     }
 
     /// The reason why claims fail for which no tokens are promised.

@@ -20,14 +20,13 @@ impl Schedule {
         source.passes(need, u64::MAX)
     }
 
-    /// Burns external tokens beyond `limit` that came long ago.
-    pub(crate) fn burn(&mut self, limit: u64) {
-        if ahead(self.head, limit) <= 0 {
-            return;
-        }
+    /// Burns external tokens beyond `limit`, which came long ago, if all that end at `ticket` are here.
+    pub(crate) fn shed(&mut self, ticket: u64, limit: u64) {
         if let Mint::External(source) = &mut self.mint {
-            source.call_task();
-            self.head = limit;
+            if ahead(self.head, ticket) >= 0 && ahead(self.head, limit) > 0 {
+                source.call_task();
+                self.head = limit;
+            }
         }
     }
 

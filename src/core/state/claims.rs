@@ -102,7 +102,7 @@ impl State {
         waker: &mut Option<Waker>,
     ) -> bool {
         // The task of a source must learn of each waiter, and a dry run of each claim.
-        if !self.role.is_plain() && (self.role.has(Role::DRY_RUN) || self.supply.has_external()) {
+        if self.role.has(Role::DRY_RUN | Role::SOURCE) {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();

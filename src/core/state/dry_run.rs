@@ -186,7 +186,7 @@ impl State {
     fn check_dry_run(&self) -> Result<(), ConfigError> {
         let setting = if self.role.has(Role::CLASSES) {
             "classes"
-        } else if self.supply.has_external() {
+        } else if self.has_source() {
             "distributed"
         } else if self.has_children() || self.role.has(Role::CHILD) {
             "parent"

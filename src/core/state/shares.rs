@@ -61,7 +61,7 @@ impl State {
         share: &SharePlan,
     ) -> Result<ClassId, ConfigError> {
         share.check(&name)?;
-        let (now, has_external) = (self.supply.synced(), self.supply.has_external());
+        let (now, has_external) = (self.supply.synced(), self.has_source());
         let Some(classes) = classes_in(&mut self.rare) else {
             return Err(ConfigError::NoClasses);
         };
@@ -91,7 +91,7 @@ impl State {
 
     /// Changes the share of a class. Nothing is published.
     pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
-        let (now, has_external) = (self.supply.synced(), self.supply.has_external());
+        let (now, has_external) = (self.supply.synced(), self.has_source());
         let Some(classes) = classes_in(&mut self.rare) else {
             return Err(ConfigError::NoClasses);
         };
@@ -135,7 +135,7 @@ impl State {
 
     /// Keys of a keyed limiter will have classes in `group`.
     pub(crate) fn add_keys(&mut self, group: ClassId) -> Result<(), ConfigError> {
-        let has_external = self.supply.has_external();
+        let has_external = self.has_source();
         let Some(classes) = self.classes_mut() else { return Err(ConfigError::NoClasses) };
         if has_external {
             return Err(ConfigError::DistributedParent);

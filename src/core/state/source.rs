@@ -61,10 +61,14 @@ impl State {
 
     #[cold]
     fn is_source_hungry(&self, rovers: &Rovers) -> bool {
-        self.supply.source().is_some_and(|(quota, source)| {
-            source.is_low(self.claims(rovers), self.supply.quotas()[quota].head, self.queue.has_claims())
-                || self.stuck_front(rovers, quota).is_some_and(|claim| source.sleeps_without_plan_for(claim))
-        })
+        let Some((quota, source)) = self.supply.source() else { return false };
+        let head = self.supply.quotas()[quota].head;
+        source.is_low(self.claims(rovers), head, self.queue.has_claims()) || self.is_unplanned(rovers, source)
+    }
+
+    /// Whether the source's task sleeps without a plan for what is in service, which lacks promised tokens.
+    fn is_unplanned(&self, rovers: &Rovers, source: &dyn Source) -> bool {
+        self.stuck_front(rovers).is_some_and(|claim| source.sleeps_without_plan_for(claim))
     }
 
     /// The positions at which the front claim or the joint claim that holds this limiter begins and ends; otherwise, with
@@ -80,9 +84,9 @@ impl State {
 
     /// What the claim [in service](Self::in_service) is known by, if the promised tokens give it no instant at which it
     /// passes: its number, or where its installment ends.
-    pub(crate) fn stuck_front(&self, rovers: &Rovers, quota: usize) -> Option<u64> {
+    pub(crate) fn stuck_front(&self, rovers: &Rovers) -> Option<u64> {
         let (_, end) = self.in_service(rovers)?;
-        if self.supply.passes_external(quota, end).is_some() {
+        if self.supply.passes_external(end).is_some() {
             return None;
         }
         match self.joint().and_then(|fronts| fronts.held) {
@@ -95,7 +99,7 @@ impl State {
     /// If no tokens are promised to the installment that is next, or those of other classes come first, it holds back no other
     /// class.
     pub(crate) fn pass_stuck(&mut self, rovers: &Rovers) {
-        let is_stuck = self.supply.source().is_some_and(|(quota, _)| self.stuck_front(rovers, quota).is_some());
+        let is_stuck = self.stuck_front(rovers).is_some();
         if let Some(classes) = self.classes_mut().filter(|classes| is_stuck || classes.scheduler.is_out_of_turn()) {
             classes.scheduler.saves_for = None;
             self.supply.cut(self.in_service(rovers).map(|(_, end)| end));
@@ -107,10 +111,7 @@ impl State {
     /// to take it again.
     pub(crate) fn assert_kept(&self, rovers: &Rovers) {
         debug_assert!(
-            self.last_due == 0
-                || self.supply.source().is_none_or(|(quota, source)| self
-                    .stuck_front(rovers, quota)
-                    .is_none_or(|claim| !source.sleeps_without_plan_for(claim))),
+            self.last_due == 0 || self.supply.source().is_none_or(|(_, source)| !self.is_unplanned(rovers, source)),
             "the task of the source sleeps although the front waiter has no instant at which it passes: {:?}",
             self.supply.source()
         );
@@ -171,6 +172,8 @@ impl State {
     /// The limiter is gone: the source gets the unused tokens back. Returns the waker of its task.
     pub(crate) fn end_source(&mut self, rovers: &Rovers) -> Option<Waker> {
         self.supply.know_claimed(rovers.tail());
-        self.supply.end_source()
+        let (head, now) = (self.supply.external()?.head, self.supply.synced());
+        let unused = ahead(head, self.supply.claimed()).max(0) as u64;
+        self.supply.source_mut()?.end(unused, now)
     }
 }

@@ -4,7 +4,6 @@ use super::{Quotas, Supply};
 use crate::core::rovers::ahead;
 use crate::core::schedule::Schedule;
 use crate::core::source::Source;
-use std::task::Waker;
 
 impl Supply {
     /// Mints external tokens, or slides a window. Kept out of the loop over all quotas, which nearly always have none.
@@ -20,20 +19,13 @@ impl Supply {
         quota.mint_external(now, full, front.unwrap_or(full));
     }
 
-    /// True if one of the quotas receives only tokens that a source has promised.
-    #[inline]
-    pub(crate) fn has_external(&self) -> bool {
-        self.source().is_some()
-    }
-
     /// Whether a front claim that ends at `ticket` and passes at `at` would take external tokens that had all arrived
     /// before `at` and are more than may be kept unused. This happens if something else, such as a pause, has held the
     /// claim back.
     fn is_stale(&self, ticket: u64, at: u64) -> bool {
-        self.quotas.iter().any(|quota| {
-            quota.is_external()
-                && ahead(ticket, self.claimed.wrapping_add(quota.burst)) > 0
-                && quota.passes(ticket, self.claimed.wrapping_add(quota.burst)).is_some_and(|reached| reached < at)
+        self.external().is_some_and(|quota| {
+            let kept = self.claimed.wrapping_add(quota.burst);
+            ahead(ticket, kept) > 0 && quota.passes(ticket, kept).is_some_and(|reached| reached < at)
         })
     }
 
@@ -52,7 +44,7 @@ impl Supply {
 
     /// Whether external tokens are missing for a front claim that ends at `ticket`.
     pub(crate) fn lacks_external(&self, ticket: u64) -> bool {
-        self.quotas.iter().any(|quota| quota.is_external() && ahead(ticket, quota.head) > 0)
+        self.external().is_some_and(|quota| ahead(ticket, quota.head) > 0)
     }
 
     /// If the external tokens reach the ticket of the front waiter and something else holds the waiter back, keeps only
@@ -61,28 +53,19 @@ impl Supply {
     #[cold]
     pub(crate) fn shed(&mut self, ticket: u64) {
         let claimed = self.claimed;
-        for quota in &mut *self.quotas {
-            if quota.is_external() && ahead(quota.head, ticket) >= 0 {
-                quota.burn(claimed.wrapping_add(quota.burst));
-            }
-        }
+        self.quotas.iter_mut().for_each(|quota| quota.shed(ticket, claimed.wrapping_add(quota.burst)));
     }
 
-    /// The instant at which the external tokens of this quota let a front claim pass that ends at `ticket`.
-    pub(crate) fn passes_external(&self, index: usize, ticket: u64) -> Option<u64> {
-        let quota = &self.quotas[index];
+    /// The instant at which the external tokens let a front claim pass that ends at `ticket`.
+    pub(crate) fn passes_external(&self, ticket: u64) -> Option<u64> {
+        let quota = self.external()?;
         quota.passes(ticket, Self::bound(self.claimed, quota.burst, None))
     }
 
-    /// Whether the ceiling and all quotas except number `but` let a claim that ends at `ticket` pass by `soon`.
-    pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
-        !self.is_capped_below(ticket) && self.others_pass(ticket, but, soon)
-    }
-
-    /// Whether all quotas but number `but` let a claim pass by `soon` that ends at `ticket`.
-    pub(crate) fn others_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
-        let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
-        others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
+    /// Whether the ceiling and all quotas but that with external tokens let a claim that ends at `ticket` pass by `soon`.
+    pub(crate) fn others_pass(&self, ticket: u64, soon: u64) -> bool {
+        let mut others = self.quotas.iter().filter(|quota| !quota.is_external());
+        !self.is_capped_below(ticket) && others.all(|quota| quota.reached(ticket).is_some_and(|at| at <= soon))
     }
 
     /// The source of external tokens, and the index of its quota, if one of the quotas has one.
@@ -95,15 +78,16 @@ impl Supply {
     }
 
     pub(crate) fn source_mut(&mut self) -> Option<&mut dyn Source> {
-        self.quotas.iter_mut().find_map(Schedule::source_mut)
+        self.external_mut()?.source_mut()
     }
 
-    /// The limiter is gone: the source gets the unused tokens back. Returns the waker of its task.
-    pub(crate) fn end_source(&mut self) -> Option<Waker> {
-        let (claimed, now) = (self.claimed, self.synced());
-        let quota = self.quotas.iter_mut().find(|quota| quota.is_external())?;
-        let unused = ahead(quota.head, claimed).max(0) as u64;
-        quota.source_mut()?.end(unused, now)
+    /// The quota with external tokens, if there is one.
+    pub(crate) fn external(&self) -> Option<&Schedule> {
+        self.quotas.iter().find(|quota| quota.is_external())
+    }
+
+    pub(crate) fn external_mut(&mut self) -> Option<&mut Schedule> {
+        self.quotas.iter_mut().find(|quota| quota.is_external())
     }
 }
 
@@ -114,15 +98,16 @@ mod tests {
 
     #[test]
     fn a_claim_would_pass_once_all_other_quotas_and_the_ceiling_let_it() {
-        let supply = Supply::new(&[Quota::per_second(1), Quota::per_second(1_000).burst(2)], Some(10), 0);
-        let soonest = |ticket, but| {
+        let soonest = |ticket, quotas: &[Quota]| {
+            let supply = Supply::new(quotas, Some(10), 0);
             let instants = [0, 999_999, 1_000_000, 999_999_999, 1_000_000_000, u64::MAX];
-            instants.into_iter().find(|soon| supply.would_pass(ticket, but, *soon))
+            instants.into_iter().find(|soon| supply.others_pass(ticket, *soon))
         };
-        assert_eq!([1, 2, 3].map(|ticket| soonest(ticket, 0)), [Some(0), Some(0), Some(1_000_000)]);
-        assert_eq!([1, 2].map(|ticket| soonest(ticket, 1)), [Some(0), Some(1_000_000_000)]);
+        let (slow, fast) = (Quota::per_second(1), Quota::per_second(1_000).burst(2));
+        assert_eq!([1, 2, 3].map(|ticket| soonest(ticket, &[fast])), [Some(0), Some(0), Some(1_000_000)]);
+        assert_eq!([1, 2].map(|ticket| soonest(ticket, &[fast, slow])), [Some(0), Some(1_000_000_000)]);
         assert_eq!(
-            [10, 11].map(|ticket| soonest(ticket, 0)),
+            [10, 11].map(|ticket| soonest(ticket, &[fast])),
             [Some(999_999_999), None],
             "8 ms, and beyond the ceiling"
         );

@@ -25,7 +25,7 @@ struct Node {
 impl Node {
     fn new(outage: Outage) -> Self {
         let mut state = State::new(Supply::new(&[SHARED], None, 0), None, 0);
-        let planner = RefillPlanner::new(0, QuotaTerms::of(&SHARED).unwrap(), outage);
+        let planner = RefillPlanner::new(QuotaTerms::of(&SHARED).unwrap(), outage);
         state.use_source(0, Box::new(Leases::of(planner)), 0);
         Self { state, rovers: Rovers::new(0), places: Vec::new() }
     }
@@ -87,7 +87,7 @@ impl Node {
     }
 
     fn pieces(&self) -> Vec<u64> {
-        self.state.cover(0).pieces.collect()
+        self.state.cover().pieces.collect()
     }
 }
 

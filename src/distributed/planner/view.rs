@@ -15,8 +15,6 @@ pub(crate) enum Plan {
 /// The limiter's state, as the planner needs it.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// The index of the quota that is distributed.
-    pub(crate) quota: usize,
     pub(crate) now: u64,
     /// When an answer would come to a request that is sent now.
     pub(crate) soon: u64,
