@@ -266,10 +266,6 @@ impl Leases {
         rest.fold((first + 1, lease.tokens), |(end, tokens), lease| (end + 1, tokens + lease.tokens))
     }
 
-    pub(crate) fn take_spares(&mut self) -> u64 {
-        std::mem::take(&mut self.spare)
-    }
-
     fn index_of_wait(&self, number: u64) -> Option<usize> {
         let index = self.waits.partition_point(|wait| wait.number < number);
         self.waits.get(index).filter(|wait| wait.number == number && !wait.has_left).map(|_| index)
@@ -280,36 +276,19 @@ impl Leases {
         self.waits.get(self.index_of_wait(number)?)
     }
 
-    /// The number of the last promised token at the store; 0 if there is none.
-    pub(crate) fn last(&self) -> u64 {
-        self.list.iter().map(|lease| lease.last).max().unwrap_or(0)
-    }
-
-    /// In how many microseconds the token with the number [`last`](Self::last) comes.
-    pub(crate) fn rest(&self, now: u64) -> u64 {
-        let last = self.list.iter().max_by_key(|lease| lease.last).filter(|lease| lease.last > 0);
-        last.and_then(Lease::ends).map_or(0, |ends| ends.saturating_sub(now) / 1_000)
-    }
-
-    /// Returns spare tokens with a request, and `tokens` of the last promised ones. In an outage they are lost: they came before
-    /// it, and the bucket may have filled up since.
-    pub(crate) fn return_with(&mut self, ask: &mut LeaseRequest, tokens: u64, now: u64, is_out: bool) {
-        (ask.last, ask.rest) = (self.last(), self.rest(now));
-        (ask.unused, ask.back) = (self.give_back(tokens), self.take_spares());
-        if is_out {
-            (ask.back, ask.unused) = (0, 0);
+    /// Returns spare tokens with a request, and `tokens` of the last promised ones. Of these, those that are there are spare, and
+    /// of the others one request can return those with numbers in one row, up to the last one. The rest returns with the next
+    /// request. In an outage they are lost: they came before it, and the bucket may have filled up since.
+    pub(crate) fn return_with(&mut self, ask: &mut LeaseRequest, mut tokens: u64, now: u64, is_out: bool) {
+        if let Some(last) = self.list.iter().max_by_key(|lease| lease.last).filter(|lease| lease.last > 0) {
+            (ask.last, ask.rest) = (last.last, last.ends().map_or(0, |ends| ends.saturating_sub(now) / 1_000));
         }
-    }
-
-    /// Gives up `tokens` of the last promised ones. Those that are there become spare. Of the others, returns how many one
-    /// request can return: those with numbers in one row, up to the last one. The rest returns with the next request.
-    pub(crate) fn give_back(&mut self, mut tokens: u64) -> u64 {
-        let (last, mut unused) = (self.last(), 0);
+        let mut unused = 0;
         for lease in self.list.iter_mut().rev().filter(|lease| !lease.own) {
             let back = lease.tokens.min(tokens);
             if lease.pace.is_at_once() {
                 self.spare += back;
-            } else if lease.last + unused == last {
+            } else if lease.last + unused == ask.last {
                 unused += back;
                 lease.last -= back;
             } else {
@@ -319,7 +298,8 @@ impl Leases {
             tokens -= back;
         }
         self.list.retain(|lease| lease.tokens > 0);
-        unused
+        let spare = std::mem::take(&mut self.spare);
+        (ask.back, ask.unused) = if is_out { (0, 0) } else { (spare, unused) };
     }
 
     /// The answer to a request with these terms comes at `now`, in a period that ends at `ends`.
@@ -329,14 +309,10 @@ impl Leases {
         self.period = Period { begins: begins.max(terms.begins), since: if is_first { now } else { since }, ends };
     }
 
-    /// Drops promised tokens, which are void, and spare tokens, which must not be returned any more.
-    pub(crate) fn forget(&mut self) {
-        self.list.retain(|lease| lease.own);
+    /// Drops spare tokens, which must not be returned any more, and all tokens that the store has promised, or those that this
+    /// node granted itself.
+    pub(crate) fn forget(&mut self, own: bool) {
+        self.list.retain(|lease| lease.own != own);
         self.spare = 0;
-    }
-
-    /// Ends the lease that this node granted itself.
-    pub(crate) fn end_own(&mut self) {
-        self.list.retain(|lease| !lease.own);
     }
 }

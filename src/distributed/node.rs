@@ -62,7 +62,7 @@ impl State {
             let tokens = if ask.leave || is_useless { u64::MAX } else { beyond };
             leases.return_with(ask, tokens, now, planner.is_out);
             if ask.leave {
-                leases.forget();
+                leases.forget(false);
             }
             if !classes.rows.is_empty() {
                 // What comes beside claims that wait is for one of the classes.
@@ -226,11 +226,11 @@ impl State {
             self.end_own(rovers, &planner);
         }
         if known.is_err() {
-            self.leases().forget();
+            self.leases().forget(false);
         }
         if was_out {
             // What came during the outage does not return either.
-            _ = self.leases().take_spares();
+            self.leases().spare = 0;
         }
         self.allow(rovers, &planner, false);
         self.take_tokens(rovers, &mut planner, answered, now);
@@ -278,7 +278,7 @@ impl State {
     /// Drops all tokens that are here, and the lease that this node granted itself.
     fn end_own(&mut self, rovers: &Rovers, planner: &RefillPlanner) {
         self.allow(rovers, planner, true);
-        self.leases().end_own();
+        self.leases().forget(true);
     }
 
     /// Records that the store cannot be reached, or that it refuses the node's quota because of `conflict`.
@@ -293,7 +293,6 @@ impl State {
                 self.leases().push(Lease::of_our_own(at, &share));
             } else {
                 self.end_own(rovers, &planner);
-                _ = self.leases().take_spares();
             }
             self.allow(rovers, &planner, false);
             planner.classes.iter_mut().for_each(NodeClasses::clear);

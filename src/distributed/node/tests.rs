@@ -79,7 +79,7 @@ impl Node {
     /// Serves its queue up to `now`. Returns how many claims still wait, and how many tokens were lost.
     fn serve(&mut self, now: u64) -> (u64, u64) {
         _ = self.state.settle(&self.rovers, now, Reach::Now, &mut Wakes::default());
-        (self.state.queue.len(), self.state.leases().take_spares())
+        (self.state.queue.len(), std::mem::take(&mut self.state.leases().spare))
     }
 
     fn head(&self) -> u64 {
@@ -140,7 +140,7 @@ fn what_is_kept_beyond_its_time_is_lost_with_the_next_mint() {
     let mut node = Node::new(Outage::Wait).keeping(5, 5, 100);
     let mut after = |now| {
         node.state.supply.mint(now, None);
-        (node.head(), node.state.leases().take_spares())
+        (node.head(), node.state.leases().spare)
     };
     assert_eq!((after(99), after(100)), ((5, 0), (0, 5)));
 }
@@ -372,7 +372,7 @@ fn refunded_tokens_beyond_the_allowance_return_to_the_store() {
     let mut node = Node::new(Outage::Wait).keeping(0, 3, u64::MAX);
     node.state.supply.refund(5, None);
     let Some(Plan::Request(ask)) = node.state.plan(&node.rovers, 0) else { panic!("it returns them") };
-    assert_eq!((node.head(), ask.back, node.state.leases().take_spares()), (3, 2, 0));
+    assert_eq!((node.head(), ask.back, node.state.leases().spare), (3, 2, 0));
 }
 
 /// They were lost if the clock had gone on by a nanosecond.
@@ -393,7 +393,9 @@ fn tokens_that_are_there_return_also_in_front_of_a_gap_of_numbers() {
     let (leases, pace) = (node.state.leases(), Pace { amount: 1, period: 1_000, part: 0, in_steps: false });
     leases.push(Lease { last: 2, ..Lease::new(0, pace, 1, 1) });
     leases.push(Lease { last: 8, ..Lease::new(0, pace, 6, 2) });
-    assert_eq!((leases.give_back(u64::MAX), leases.take_spares()), (2, 3));
+    let mut ask = LeaseRequest::default();
+    leases.return_with(&mut ask, u64::MAX, 0, false);
+    assert_eq!((ask.unused, ask.back), (2, 3));
 }
 
 #[test]
@@ -402,7 +404,10 @@ fn tokens_at_once_behind_promised_ones_leave_the_instant_of_the_last_promise() {
     let leases = node.state.leases();
     leases.push(Lease { last: 8, ..Lease::new(5_000_000, Pace::AT_ONCE, 0, 3) });
     leases.push(Lease::new(1_000_000, Pace::AT_ONCE, 0, 2));
-    assert_eq!((leases.ends(), leases.last(), leases.rest(1_000_000)), (Some(5_000_000), 8, 4_000));
+    assert_eq!(leases.ends(), Some(5_000_000));
+    let mut ask = LeaseRequest::default();
+    leases.return_with(&mut ask, 0, 1_000_000, false);
+    assert_eq!((ask.last, ask.rest), (8, 4_000));
 }
 
 /// Of promises that are not in one row, one can return. The others are void: the store forgets the node.
