@@ -11,6 +11,7 @@ use crate::core::wakes::Wakes;
 use crate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms};
 use std::pin::Pin;
 use std::task::Waker;
+use std::time::Duration;
 
 const SHARED: Quota = Quota::per_second(1_000).burst(512);
 const SHARE: Outage = Outage::Share(Quota::per_second(10).burst(3));
@@ -452,4 +453,21 @@ fn claims_that_have_left_take_no_memory() {
     (1..=1_000).for_each(|number| leases.note_wait(number, 0));
     (2..=1_000).for_each(|number| leases.forget_wait(number));
     assert!(leases.wait_of(1).is_some() && leases.waits.len() <= 2, "{}", leases.waits.len());
+}
+
+/// It was full after four periods: nodes had returned half of the burst, and the tokens of a period that had just ended.
+#[test]
+fn a_bucket_that_was_full_and_forgotten_since_is_not_lost() {
+    let terms = QuotaTerms::of(&Quota::new(100, Duration::from_secs(10)).burst(1_000).stepped()).unwrap();
+    let is_lost = |seconds: u64| {
+        let mut planner = RefillPlanner::new(terms, Outage::Wait);
+        let mut record = |number, clock, now| {
+            let (ask, sent) = (LeaseRequest::new(1, number, terms), tokio::time::Instant::now());
+            let answer = LeaseGrant { clock, nodes: 2, ..LeaseGrant::default() };
+            planner.record(&Answered { ask, answer, sent }, now, 0, 1).is_err()
+        };
+        assert!(!record(1, 50_000_000, 0));
+        record(2, 1_000, seconds * 1_000_000_000)
+    };
+    assert_eq!([39, 41].map(is_lost), [true, false]);
 }
