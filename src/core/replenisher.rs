@@ -155,7 +155,7 @@ impl Core {
     /// Spawns the task of a source of tokens on `host`, unless it runs already. Returns false if `host` is shutting down.
     /// Whether the task is gone afterwards would not tell: another thread may have spawned it in vain on its own runtime.
     pub(super) fn start_source_task(&self, host: &Handle) -> bool {
-        let task = self.state.lock().take_source_task();
+        let task = self.state.lock().supply.source_mut().and_then(|source| source.take_task());
         task.is_none_or(|task| task.spawn(host))
     }
 }

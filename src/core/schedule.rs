@@ -176,7 +176,7 @@ impl Schedule {
             }
             Mint::Manual => None,
             Mint::Open => Some(0),
-            Mint::External(source) => Self::promised(&**source, need as u64),
+            Mint::External(source) => source.passes(need as u64, u64::MAX),
             Mint::Sliding(window) => window.back(need as u64, 0).filter(|_| need as u64 <= window.used),
         }
     }

@@ -14,12 +14,6 @@ impl Schedule {
         }
     }
 
-    /// The instant at which `need` more external tokens will have been minted.
-    #[cold]
-    pub(super) fn promised(source: &dyn Source, need: u64) -> Option<u64> {
-        source.passes(need, u64::MAX)
-    }
-
     /// Burns external tokens beyond `limit`, which came long ago, if all that end at `ticket` are here.
     pub(crate) fn shed(&mut self, ticket: u64, limit: u64) {
         if let Mint::External(source) = &mut self.mint {

@@ -4,7 +4,7 @@
 use super::{Role, State};
 use crate::core::outcome::{CutOff, Outcome};
 use crate::core::rovers::{Rovers, ahead};
-use crate::core::source::{RequestTask, Source};
+use crate::core::source::Source;
 use crate::core::wakes::Wakes;
 use crate::error::Bound;
 use std::task::Waker;
@@ -120,17 +120,19 @@ impl State {
     /// The reason why a claim that ends at `ticket` gets no tokens from the source, if it has to fail for that reason.
     #[inline]
     pub(super) fn cut_off(&self, ticket: u64) -> Option<CutOff> {
-        let (quota, source) = self.supply.source()?;
-        source.cut_off().filter(|_| self.supply.quotas()[quota].reached(ticket).is_none())
+        self.short_source(ticket)?.1.cut_off()
+    }
+
+    /// The source, and the index of its quota, if it has promised too few tokens for a claim that ends at `ticket`.
+    #[inline]
+    fn short_source(&self, ticket: u64) -> Option<(usize, &dyn Source)> {
+        self.supply.source().filter(|(quota, _)| self.supply.quotas()[*quota].reached(ticket).is_none())
     }
 
     /// The reason why a claim of `cost` tokens that ends at `ticket` is turned away, if no tokens are promised to it. A
     /// joint claim has the number 0.
     pub(super) fn source_refusal(&self, number: u64, cost: u64, ticket: u64) -> Option<Outcome> {
-        let (quota, source) = self.supply.source()?;
-        if self.supply.quotas()[quota].reached(ticket).is_some() {
-            return None;
-        }
+        let (quota, source) = self.short_source(ticket)?;
         if let Some(why) = source.cut_off() {
             return Some(Outcome::CutOff(why));
         }
@@ -148,25 +150,15 @@ impl State {
     /// Returns the reason if the source is cut off and the call has to fail for it.
     pub(crate) fn note_miss(&mut self, rovers: &Rovers, cost: u64) -> Option<CutOff> {
         let end = rovers.tail().wrapping_add(cost);
-        let is_missed =
-            self.supply.source().is_some_and(|(quota, _)| self.supply.quotas()[quota].reached(end).is_none());
-        if is_missed {
-            if let Some(source) = self.supply.source_mut() {
-                source.miss(cost);
-            }
-        }
-        self.cut_off(end)
+        let cut_off = self.short_source(end).map(|(_, source)| source.cut_off())?;
+        self.supply.source_mut()?.miss(cost);
+        cut_off
     }
 
     /// Whether there is a source that has no task any more.
     #[inline]
     pub(crate) fn source_task_is_gone(&self) -> bool {
         self.supply.source().is_some_and(|(_, source)| source.is_stopped())
-    }
-
-    /// Takes the source's task, if it has to be spawned.
-    pub(crate) fn take_source_task(&mut self) -> Option<RequestTask> {
-        self.supply.source_mut().and_then(Source::take_task)
     }
 
     /// The limiter is gone: the source gets the unused tokens back. Returns the waker of its task.
