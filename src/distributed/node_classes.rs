@@ -170,10 +170,7 @@ impl State {
                 // The rest of the part is for debts.
                 let rest = if wanted.want == 0 { lacks } else { class.debt.min(lacks.saturating_sub(wanted.want)) };
                 let rest = rest.min(class.part.max(1).saturating_sub(wanted.want));
-                if wanted.want == 0 {
-                    (wanted.first, wanted.age, wanted.useful) = (rest, view.in_vain_for, u64::MAX);
-                }
-                wanted.want += rest;
+                wanted = wanted.or_debts(wanted.want + rest, view.in_vain_for);
             }
             let Wanted { want, first, age, useful, .. } = wanted;
             requests.wanted.want += want;

@@ -89,10 +89,9 @@ impl Wanted {
     /// What is not lacked by claims that were counted is debts, or claims that were not looked at. Debts wait for as long as
     /// the node asks in vain: a node that seemed to wait anew with each request would leave all tokens for the others.
     pub(crate) fn or_debts(self, most: u64, in_vain_for: u64) -> Self {
-        if self.want >= most {
-            return self;
+        match self.want {
+            0 => Self { want: most, first: most, age: in_vain_for, useful: u64::MAX, ..self },
+            want => Self { want: want.max(most), ..self },
         }
-        let (first, age) = if self.want == 0 { (most, in_vain_for) } else { (self.first, self.age) };
-        Self { want: most, first, age, useful: u64::MAX, ..self }
     }
 }
