@@ -46,10 +46,10 @@ impl State {
         view.wanted = if planner.classes.is_some() {
             classes.wanted
         } else {
-            let all = self.whole_claims(rovers, &view, planner.share(), None);
+            let all = self.whole_claims(rovers, &view, planner.part, None);
             planner.recall(&all);
             let away = planner.sent_away;
-            if away.is_some() { self.whole_claims(rovers, &view, planner.share(), away) } else { all }
+            if away.is_some() { self.whole_claims(rovers, &view, planner.part, away) } else { all }
         };
         let mut plan = planner.next(&view);
         if let Plan::Request(ask) = &mut plan {
@@ -160,7 +160,7 @@ impl State {
             }
             start = ticket.wrapping_add(debt_after);
         }
-        wanted.or_debts(lack.min(share.max(1)), view.in_vain_for)
+        wanted.or_debts(lack.min(share), view.in_vain_for)
     }
 
     /// The promised tokens, to be distributed over the claims in the queue.
@@ -234,9 +234,7 @@ impl State {
         }
         self.allow(rovers, &planner, false);
         self.take_tokens(rovers, &mut planner, answered, now);
-        if planner.classes.is_some() {
-            self.give_classes(rovers, &mut planner, answered, now);
-        }
+        self.give_classes(rovers, &mut planner, answered, now);
         self.put_planner(planner);
         lost
     }

@@ -71,8 +71,8 @@ pub(crate) struct RefillPlanner {
     pub(crate) allowance: u64,
     pub(crate) until: u64,
     nodes: u64,
-    /// The node's part of what the store mints within the horizon, by the last answer.
-    part: u64,
+    /// The node's part of what the store mints within the horizon, by the last answer: the tokens that it takes in one request.
+    pub(super) part: u64,
     /// If the last answer gave nothing to waiters: when the node asks again.
     retry_at: u64,
     /// The store may hold tokens back from other nodes for claims here. It must be told when they do not wait for these any
@@ -177,7 +177,8 @@ impl RefillPlanner {
         self.until = sent.saturating_add(TTL - TTL / 64);
         self.nodes = answer.nodes;
         self.left = answer.remaining;
-        self.part = answer.part.max(1);
+        // A node that has left asks as a new one does.
+        self.part = if ask.leave { 1 } else { answer.part.max(1) };
         // A request by an older quota gets nothing, and is made anew at once.
         let is_outdated = answer.terms.is_some() && answer.now + answer.promised == 0;
         if !is_sound {

@@ -140,11 +140,6 @@ impl RefillPlanner {
         Plan::Request(self.final_request())
     }
 
-    /// The tokens that this node takes in one request.
-    pub(crate) fn share(&self) -> u64 {
-        if self.acked == 0 { 1 } else { self.part }
-    }
-
     fn pace_at(&self, view: &View) -> u64 {
         let came = rovers::ahead(view.total, self.total).max(0) as u64;
         let elapsed = view.now.saturating_sub(self.asked_at).max(SHORTEST_PACE);
