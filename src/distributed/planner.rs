@@ -83,10 +83,8 @@ pub(crate) struct RefillPlanner {
     pub(crate) sent_away: Option<SentAway>,
     /// The number of the first claim of the last request.
     asked_for: u64,
-    /// How many tokens the last answer left in the store for others. Of a calendar quota, claims that lack more are refused
-    /// until `used_up.0`, without another request: they wait until `used_up.1`, unless other nodes return tokens.
+    /// How many tokens the last answer left in the store for others.
     left: u64,
-    used_up: (u64, u64),
     /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
     /// denied.
     short: bool,
@@ -199,7 +197,7 @@ impl RefillPlanner {
     /// Records when to ask again, if the answer gave nothing to waiters.
     fn note_wait(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, next: u64) {
         let was_placed = std::mem::take(&mut self.placed);
-        (self.sent_away, self.used_up) = (None, (0, 0));
+        self.sent_away = None;
         if ask.want == 0 || answer.now + answer.promised > 0 || answer.terms.is_some() {
             if ask.want > 0 || was_placed {
                 (self.retry_at, self.in_vain_since) = (0, None);
@@ -209,15 +207,12 @@ impl RefillPlanner {
         self.in_vain_since.get_or_insert(self.asked_at);
         let wait = answer.wait.saturating_mul(1_000);
         let at = now.saturating_add(wait);
-        self.sent_away = Some(SentAway { claim: self.asked_for, first: ask.first, before: next, at });
+        self.sent_away = Some(SentAway { claim: self.asked_for, first: ask.first, before: next, since: now, at });
         let sleep = wait.saturating_sub(self.reach()).max(LEAST_SLEEP);
         if self.classes.is_none() {
             self.retry_at = now.saturating_add(sleep.min(SLEEP.max(ask.age.saturating_mul(500))));
         }
         self.placed = answer.wait <= ask.useful;
-        if self.terms.is_calendar() {
-            self.used_up = (now.saturating_add(SHARE), at);
-        }
     }
 
     /// Asks anew if the claim that had no tokens has left, or lacks fewer: what the store said was for that claim.
@@ -256,12 +251,14 @@ impl RefillPlanner {
     /// The instant before which this node cannot have `tokens` more than it was promised, even if the store has a whole burst
     /// for it.
     pub(crate) fn not_before(&self, tokens: u64, now: u64) -> Option<u64> {
-        let (believed_until, period_ends) = self.used_up;
-        if now < believed_until && tokens > self.left {
-            return Some(period_ends);
+        let is_calendar = self.terms.is_calendar();
+        // For a moment the node believes that no other one returns tokens of this period.
+        let is_used_up = |away: &SentAway| is_calendar && tokens > self.left && now < away.since.saturating_add(SHARE);
+        if let Some(away) = self.sent_away.filter(is_used_up) {
+            return Some(away.at);
         }
         let missing = tokens.checked_sub(self.terms.burst()).filter(|missing| *missing > 0)?;
-        if self.terms.is_calendar() {
+        if is_calendar {
             return Some(now); // its periods may be shorter than others
         }
         // The next token may be about to come.

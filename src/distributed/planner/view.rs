@@ -56,8 +56,9 @@ pub(crate) struct SentAway {
     /// The first claim that lacked tokens, and how many.
     pub(crate) claim: u64,
     pub(crate) first: u64,
-    /// The claims before this number have so many tokens no sooner than at this instant.
+    /// By the answer that came at `since`, the claims before this number have so many tokens no sooner than at this instant.
     pub(crate) before: u64,
+    pub(crate) since: u64,
     pub(crate) at: u64,
 }
 
