@@ -131,7 +131,7 @@ impl Breaker {
         if permit.is_none() && why.is_none() {
             let acquired = async { permit = self.permits.acquire().await.ok() };
             // The circuit may be closed again when this task runs.
-            let opened = async { why = Some(self.opens().await) };
+            let opened = async { why = Some(self.becomes(Status::is_open).await) };
             _ = timeout(answer_timeout, first(opened, acquired)).await;
             why = why.or_else(|| self.why_open());
         }
@@ -164,25 +164,17 @@ impl Breaker {
         status.is_open().then(|| status.why.clone())
     }
 
-    /// Waits until the circuit is open, and returns the reason.
-    async fn opens(&self) -> String {
+    /// Returns a future that waits until the status is so, and returns why the circuit was opened last.
+    fn becomes(&self, is_so: impl Fn(&Status) -> bool + Send) -> impl Future<Output = String> + Send {
         let mut status = self.status.subscribe();
-        let opened = status.wait_for(Status::is_open).await;
-        opened.map(|status| status.why.clone()).unwrap_or_default()
-    }
-
-    async fn closes(&self) {
-        let mut status = self.status.subscribe();
-        _ = status.wait_for(|status| !status.is_open()).await;
+        async move { status.wait_for(is_so).await.map(|status| status.why.clone()).unwrap_or_default() }
     }
 
     /// Returns a future that waits until a repair has ended since this call, or the circuit is open.
     pub fn repaired(&self) -> impl Future<Output = ()> + Send {
         let repairs = self.status.borrow().repairs;
-        let mut status = self.status.subscribe();
-        async move {
-            _ = status.wait_for(|status| status.repairs != repairs || status.is_open()).await;
-        }
+        let repaired = self.becomes(move |status| status.repairs != repairs || status.is_open());
+        async { drop(repaired.await) }
     }
 
     /// Opens the circuit: no requests are sent until a [`repair`](Self::repair) has succeeded.
@@ -241,7 +233,7 @@ impl Breaker {
     /// that is when it closes.
     pub async fn backoff(&self, failures: u32) {
         if self.why_open().is_some() {
-            _ = timeout(LONGEST_PARKED, self.closes()).await;
+            _ = timeout(LONGEST_PARKED, self.becomes(|status| !status.is_open())).await;
             return;
         }
         sleep(LeaseRequest::backoff(failures)).await;

@@ -32,7 +32,7 @@ async fn a_trial_of_a_replaced_repair_task_does_not_open_the_circuit_again() {
     assert_eq!(breaker.snapshot().circuit, Circuit::HalfOpen);
     // The first task counts as ended.
     breaker.repair(Duration::ZERO, async || Some(Ok(())));
-    breaker.closes().await;
+    breaker.becomes(|status| !status.is_open()).await;
     fails.notify_one();
     yield_now().await;
     yield_now().await;
@@ -112,7 +112,7 @@ async fn a_repair_task_that_ended_with_its_runtime_is_replaced() {
     drop(entered);
     runtime.shutdown_background();
     breaker.repair(Duration::MAX, async || Some(Ok(())));
-    timeout(Duration::from_secs(1), breaker.closes()).await.expect("the next task repairs");
+    timeout(Duration::from_secs(1), breaker.becomes(|status| !status.is_open())).await.expect("the next task repairs");
 }
 
 #[tokio::test(start_paused = true)]
