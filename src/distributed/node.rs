@@ -21,20 +21,9 @@ impl State {
         self.any_leases()?.planner.as_deref_mut()
     }
 
-    /// Takes the planner out; the caller puts it back with [`put_planner`](Self::put_planner).
-    pub(super) fn take_planner(&mut self) -> Option<Box<RefillPlanner>> {
-        self.any_leases()?.planner.take()
-    }
-
-    pub(super) fn put_planner(&mut self, planner: Box<RefillPlanner>) {
-        if let Some(leases) = self.any_leases() {
-            leases.planner = Some(planner);
-        }
-    }
-
     /// The next step of the refill task, as of `now`, up to which the queue was served.
     pub(crate) fn plan(&mut self, rovers: &Rovers, now: u64) -> Option<Plan> {
-        let mut planner = self.take_planner()?;
+        let mut planner = self.any_leases()?.planner.take()?;
         if planner.until <= now {
             planner.allowance = 0;
         }
@@ -69,7 +58,7 @@ impl State {
                 (ask.ahead, ask.classes) = (0, classes.rows);
             }
         }
-        self.put_planner(planner);
+        self.leases().planner = Some(planner);
         Some(plan)
     }
 
@@ -211,7 +200,7 @@ impl State {
     /// of this node, returns by how many tokens that may exceed the quota.
     pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, answered: &Answered, elapsed: u64) -> Option<u64> {
         let Answered { ask, answer, .. } = answered;
-        let mut planner = self.take_planner()?;
+        let mut planner = self.any_leases()?.planner.take()?;
         let was_out = std::mem::take(&mut planner.is_out);
         let known = planner.record(answered, now, elapsed, self.next_number);
         let at = now.max(self.supply.synced());
@@ -235,7 +224,7 @@ impl State {
         self.allow(rovers, &planner, false);
         self.take_tokens(rovers, &mut planner, answered, now);
         self.give_classes(rovers, &mut planner, answered, now);
-        self.put_planner(planner);
+        self.leases().planner = Some(planner);
         lost
     }
 
@@ -281,7 +270,7 @@ impl State {
 
     /// Records that the store cannot be reached, or that it refuses the node's quota because of `conflict`.
     pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64, conflict: Option<QuotaConflict>) {
-        let Some(mut planner) = self.take_planner() else { return };
+        let Some(mut planner) = self.any_leases().and_then(|leases| leases.planner.take()) else { return };
         planner.conflict = conflict;
         let was_out = std::mem::replace(&mut planner.is_out, conflict.is_none());
         let changes = was_out != planner.is_out;
@@ -296,7 +285,7 @@ impl State {
             planner.classes.iter_mut().for_each(NodeClasses::clear);
             self.settle_classes(rovers, &mut planner);
         }
-        self.put_planner(planner);
+        self.leases().planner = Some(planner);
     }
 }
 

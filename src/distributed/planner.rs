@@ -25,7 +25,7 @@ use crate::core::rovers::ahead;
 use crate::core::source::RequestTask;
 use crate::error::QuotaConflict;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 mod choose;
@@ -102,7 +102,7 @@ pub(crate) struct RefillPlanner {
     /// Present if the limiter has classes.
     pub(crate) classes: Option<NodeClasses>,
     /// The final request. The refill task finds it here after the limiter is dropped.
-    pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
+    pub(crate) final_return: Arc<OnceLock<LeaseRequest>>,
 }
 
 impl RefillPlanner {

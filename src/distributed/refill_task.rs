@@ -9,7 +9,7 @@ use crate::core::source::RequestTask;
 use crate::core::{Core, quietly};
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Poll, ready};
 use tokio::time::{Instant, sleep};
 
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 pub(crate) struct RefillHandle {
     core: Weak<Core>,
     store: Arc<dyn Store>,
-    final_return: Arc<Mutex<Option<LeaseRequest>>>,
+    final_return: Arc<OnceLock<LeaseRequest>>,
     /// A request under way, as it is repeated. The next refill task repeats it under its number; otherwise the store would
     /// seem to have lost its state of this node.
     unanswered: Option<LeaseRequest>,
@@ -35,7 +35,7 @@ pub(crate) struct RefillHandle {
 }
 
 impl RefillHandle {
-    pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
+    pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<OnceLock<LeaseRequest>>) -> Self {
         Self {
             core: Arc::downgrade(core),
             store,
@@ -59,8 +59,7 @@ impl RefillHandle {
         while self.ask().await {
             unseen = self.pass_on().await;
         }
-        let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if let Some(mut ask) = left {
+        if let Some(mut ask) = self.final_return.get().cloned() {
             if self.unanswered.is_some() {
                 // They came before that failed.
                 (ask.back, ask.unused) = (0, 0);

@@ -195,7 +195,7 @@ impl Source for Leases {
             self.spare(unused);
             let mut ask = planner.final_request();
             self.return_with(&mut ask, u64::MAX, now, planner.is_out);
-            *planner.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
+            _ = planner.final_return.set(ask);
         }
         planner.take_waker()
     }

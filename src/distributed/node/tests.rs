@@ -56,10 +56,10 @@ impl Node {
     }
 
     fn allow(&mut self, allowance: u64, until: u64) {
-        let mut planner = self.state.take_planner().unwrap();
+        let mut planner = self.state.leases().planner.take().unwrap();
         (planner.allowance, planner.until) = (allowance, until);
         self.state.allow(&self.rovers, &planner, false);
-        self.state.put_planner(planner);
+        self.state.leases().planner = Some(planner);
     }
 
     /// Returns by how many tokens the quota may be exceeded, if the store has lost its state.
@@ -117,7 +117,7 @@ fn what_comes_for_the_front_in_several_pieces_is_asked_for_anew() {
 fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
     let whole = |bank, costs: &[u64], share| {
         let mut node = Node::new(Outage::Wait).keeping(bank, bank, u64::MAX).waiting(costs);
-        let planner = node.state.take_planner().unwrap();
+        let planner = node.state.leases().planner.take().unwrap();
         let view = node.state.view(&node.rovers, 0, &planner);
         node.state.whole_claims(&node.rovers, &view, share, None).want
     };
