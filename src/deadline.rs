@@ -26,6 +26,12 @@ impl Allowed {
     pub(crate) fn nanos(self) -> Option<u64> {
         (self.0 != u64::MAX).then_some(self.0)
     }
+
+    /// What is left of it for a caller that has waited already.
+    #[cfg(all(feature = "keyed", feature = "distributed"))]
+    pub(crate) fn after(self, waited: Duration) -> Self {
+        self.nanos().map_or(Self::ANY, |nanos| Self(nanos.saturating_sub(whole_nanos(waited))))
+    }
 }
 
 /// When a wait began and when it ends, in the limiter's nanoseconds.

@@ -83,7 +83,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
 
     /// Waits for the tokens.
     pub(super) async fn acquire(&self) -> Result<Tokens, ConsumeError> {
-        let (map, cost) = (&self.key.map, self.cost);
+        let (map, cost, began) = (&self.key.map, self.cost, Instant::now());
         let core = match self.way().await {
             Ok(Way::Granted(remaining)) => {
                 map.shards.granted.fetch_add(cost, Relaxed);
@@ -96,7 +96,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
                 return Err(error);
             }
         };
-        let mut claim = pin!(Claim::with_limit(core, cost, self.allowed));
+        // The requests were a part of the wait.
+        let mut claim = pin!(Claim::with_limit(core, cost, self.allowed.after(began.elapsed())));
         let mut has_entered = false;
         let queued = poll_fn(|cx| {
             let is_first = !std::mem::replace(&mut has_entered, true);
@@ -158,9 +159,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
         if let Some(way) = self.ask(&*store, terms).await? {
             return Ok(way);
         }
-        let now = map.time.now();
         if let Ok(terms) = self.key.terms() {
-            if let Some(Known::Reply(cached)) = self.key.known(&terms, cost, now) {
+            if let Some(Known::Reply(cached)) = self.key.known(&terms, cost, map.time.now()) {
                 self.check_in_time(cached.minted(&terms, cost), now)?;
             }
         }

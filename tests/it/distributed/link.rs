@@ -2,7 +2,7 @@
 
 use crate::fixture::*;
 use std::sync::atomic::AtomicU8;
-use tollgate::distributed::{LeaseGrant, LeaseRequest, Store, StoreCounters, StoreError};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, Store, StoreCounters, StoreError, Stores};
 
 /// Clones share the connection.
 #[derive(Clone, Debug)]
@@ -85,6 +85,13 @@ impl Store for Link {
 
     fn outage(&self) -> Outage {
         self.outage
+    }
+}
+
+/// All names are one store.
+impl Stores for Link {
+    fn named(&self, _: &str) -> Arc<dyn Store> {
+        Arc::new(self.clone())
     }
 }
 

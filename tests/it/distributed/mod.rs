@@ -16,7 +16,7 @@ mod keeper;
 mod large;
 mod late;
 pub(crate) mod law;
-mod link;
+pub(crate) mod link;
 mod liveness;
 mod memory;
 mod mixes;

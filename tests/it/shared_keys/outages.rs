@@ -2,7 +2,9 @@
 
 use super::{millis, node, one_node};
 use crate::distributed::law::Ledger;
+use crate::distributed::link::{Cut, Link};
 use crate::fixture::*;
+use tollgate::DistributedKeyedLimiter;
 
 /// A key that was never requested, and one that is busy.
 const COLD: u64 = 1;
@@ -57,6 +59,27 @@ async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
         sleep(millis(5_000)).await;
         let snapshot = users.snapshot();
         assert!(!snapshot.store.is_out && snapshot.keys == 0, "{outage:?}: {snapshot:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_until_a_request_is_sent_is_a_part_of_the_wait() {
+    let store = MemoryStore::new();
+    let links = [(); 2].map(|()| Link::to(&store, Outage::Wait).repeating_after(millis(600)));
+    let node =
+        |link: &Link| DistributedKeyedLimiter::builder(link.clone()).quota(Quota::per_second(1)).build().unwrap();
+    let [users, others]: [DistributedKeyedLimiter<u64>; 2] = links.each_ref().map(node);
+    for allowed in [1_000, 1_400].map(millis) {
+        links[0].cut(Cut::Unsent);
+        let began = Instant::now();
+        let claim = tokio::spawn(users.consume(&1, 1).within(allowed));
+        sleep(millis(500)).await;
+        links[0].cut(Cut::Nowhere);
+        // The next token comes 1.5 s after the claim.
+        drop(others.consume(&1, 1).await.unwrap());
+        let answer = claim.await.unwrap();
+        assert!(answer.is_err() && began.elapsed() <= allowed, "{answer:?} after {:?}", began.elapsed());
+        sleep(millis(5_000)).await;
     }
 }
 
