@@ -5,6 +5,7 @@ use super::map::Map;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -105,17 +106,7 @@ pub trait MapRef {
     fn map(&self) -> &Map<Self::Key, Self::Hasher>;
 }
 
-impl<K: Hash + Eq + Clone, S: BuildHasher> MapRef for &Map<K, S> {
-    type Key = K;
-    type Hasher = S;
-
-    #[inline]
-    fn map(&self) -> &Map<K, S> {
-        self
-    }
-}
-
-impl<K: Hash + Eq + Clone, S: BuildHasher> MapRef for Arc<Map<K, S>> {
+impl<K: Hash + Eq + Clone, S: BuildHasher, M: Deref<Target = Map<K, S>>> MapRef for M {
     type Key = K;
     type Hasher = S;
 
