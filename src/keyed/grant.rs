@@ -141,8 +141,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if word.is_refused() && (actual < cost || self.template.dry_run.is_on()) {
             return actual;
         }
-        let on_live = |live: &Core| live.resettle_in(|live| Some(live.sample()), ROOT, cost, actual, word, 0);
-        let settled = self.act(key, true, on_live, |shard, request, context| {
+        let on_live = |live: InUse| live.resettle_in(|live| Some(live.sample()), ROOT, cost, actual, word, 0);
+        let settled = self.enter(key, true, |shard, request, context| {
             let settled = shard.at_levels(request, context, |rates, levels| {
                 if rates.sliding.is_some() {
                     return None;
@@ -164,7 +164,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
             }
             Ok(settled)
         });
-        settled.unwrap_or(cost)
+        settled.map_or(cost, |settled| settled.unwrap_or_else(on_live))
     }
 }
 

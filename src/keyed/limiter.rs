@@ -334,12 +334,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         if map.template.parent.is_some() {
             return Err(ConfigError::KeyUnderParent);
         }
-        let on_live = |_: &_| unreachable!("a live entry is returned as it is");
-        let (live, is_closed) = map.act(map.hashed(key), false, on_live, |shard, request, context| {
+        let found = map.enter(map.hashed(key), false, |shard, request, context| {
             let live = shard.live(request, context)?;
             shard.expect_handles(context);
             Ok((live.into_arc(), shard.is_closed()))
-        })?;
+        });
+        let (live, is_closed) = found?.expect("a live entry is returned as it is");
         if is_closed {
             live.close_anyway();
         }

@@ -133,18 +133,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         act(&mut self.shards[number].lock(), &mut context)
     }
 
-    /// Calls `act` in the shard of `key`, or `on_live` on the live entry that it finds there. The error is that of a new
-    /// key: the map is full, or `quota_by` returned quotas that no key can have.
-    pub(super) fn act<Q: ToKey<K> + ?Sized, R>(
-        &self,
-        key: Hashed<'_, Q>,
-        forced: bool,
-        on_live: impl FnOnce(&Core) -> R,
-        act: impl Fn(&mut Shard<K>, &EntryRequest<'_, Q>, &mut ShardContext<'_, K>) -> Result<R, Stop>,
-    ) -> Result<R, ConfigError> {
-        Ok(self.enter(key, forced, act)?.unwrap_or_else(|live| on_live(&live)))
-    }
-
     /// Calls `act` on the live entry of `key`, which is created for it and retired at once if it is not needed. A key that
     /// is not in memory is skipped, unless it has to be stored, and always if the limiter is closed.
     pub(super) fn at_live(&self, key: &(impl ToKey<K> + ?Sized), is_stored: bool, act: impl FnOnce(&Core)) {
@@ -179,7 +167,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     }
 
     /// Calls `act` in the shard of `key`, and again after asking for a quota or making space. The inner error is the
-    /// live entry of the key, if it has one; the outer error is that of [`act`](Self::act).
+    /// live entry of the key, if it has one. The outer error is that of a new key: the map is full, or `quota_by`
+    /// returned quotas that no key can have.
     pub(super) fn enter<Q: ToKey<K> + ?Sized, R>(
         &self,
         key: Hashed<'_, Q>,
@@ -298,19 +287,17 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
 
     pub(super) fn close(&self) {
         // Some keys are closed already: a panic of the clock must not leave the waiters of the other keys.
-        self.visit_all(Shard::close, |live| live.close_anyway());
+        self.visit_all(Shard::close).for_each(|live| live.close_anyway());
     }
 
-    /// Calls `in_shard` under the lock of each shard, and then, without that lock, `on_live` on the shard's live
-    /// entries.
-    pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>), on_live: impl Fn(&Core)) {
-        for number in 0..self.shards.len() {
-            let live_entries: Vec<InUse> = self.in_shard(number, |shard, _| {
+    /// Calls `in_shard` under the lock of each shard, and then passes on the shard's live entries without that lock.
+    pub(super) fn visit_all(&self, in_shard: impl Fn(&mut Shard<K>)) -> impl Iterator<Item = InUse> {
+        (0..self.shards.len()).flat_map(move |number| {
+            self.in_shard(number, |shard, _| {
                 in_shard(shard);
-                shard.in_use().collect()
-            });
-            live_entries.iter().for_each(|live| on_live(live));
-        }
+                shard.in_use().collect::<Vec<_>>()
+            })
+        })
     }
 }
 
@@ -324,9 +311,7 @@ where
     }
 
     fn live_entries(&self) -> Vec<InUse> {
-        (0..self.shards.len())
-            .flat_map(|number| self.in_shard(number, |shard, _| shard.in_use().collect::<Vec<_>>()))
-            .collect()
+        self.visit_all(|_| {}).collect()
     }
 }
 

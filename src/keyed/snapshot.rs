@@ -72,7 +72,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             snapshot.count((shard.granted, shard.refunded));
             snapshot.closed |= shard.is_closed();
         };
-        map.visit_all(in_shard, |live| snapshot.borrow_mut().add(live));
+        map.visit_all(in_shard).for_each(|live| snapshot.borrow_mut().add(&live));
         snapshot.into_inner()
     }
 

@@ -3,6 +3,7 @@
 use super::KeyedLimiter;
 use crate::clock::whole_nanos;
 use crate::core::Core;
+use crate::core::in_use::InUse;
 use crate::error::ConfigError;
 use crate::keyed::shard::{Assigned, Shard};
 use crate::keyed::{Quotas, ToKey};
@@ -161,10 +162,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         }
         let template = &self.map.template;
         template.dry_run.set(dry_run);
-        let refused = Cell::new(None);
-        let set = |live: &Core| live.set_dry_run_of_all(|| template.dry_run.is_on());
-        self.map.visit_all(|_| {}, |live| set(live).err().into_iter().for_each(|error| refused.set(Some(error))));
-        refused.into_inner().map_or(Ok(()), Err)
+        let set = |live: InUse| live.set_dry_run_of_all(|| template.dry_run.is_on());
+        self.map.visit_all(|_| {}).map(set).fold(Ok(()), Result::and)
     }
 
     /// Mints what is due by now, serves all queues, and forgets keys that owe nothing. Needed only for a limiter on a
@@ -174,7 +173,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         if let Some(parent) = &map.template.parent {
             parent.tick();
         }
-        map.visit_all(|_| {}, |live| live.tick());
+        map.visit_all(|_| {}).for_each(|live| live.tick());
         for number in 0..map.shards.len() {
             let now = map.now();
             map.in_shard(number, |shard, context| shard.sweep_at(now, context));
@@ -265,7 +264,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         // The clock may have stepped back: the pause counts from the latest time that any key has seen.
         let latest = Cell::new(self.map.now());
         let see = |synced: u64| latest.set(synced.max(latest.get()));
-        self.map.visit_all(|shard| see(shard.synced), |live| see(live.state.lock().supply.synced()));
+        self.map.visit_all(|shard| see(shard.synced)).for_each(|live| see(live.state.lock().supply.synced()));
         let gate = latest.get().saturating_add(whole_nanos(duration));
         self.map.template.gate.fetch_max(gate, Ordering::AcqRel);
         self.refresh_pauses();
@@ -300,10 +299,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// Tells all keys that the pause of all of them has changed. Each reads its end under the lock of its shard or of
     /// its entry, so after several concurrent changes all keys have the last one.
     fn refresh_pauses(&self) {
-        let refresh = |live: &Core| {
+        let refresh = |live: InUse| {
             live.with(|state, rovers, _| state.pause_in_common(rovers, self.map.template.gate()));
         };
-        self.map.visit_all(Shard::close_fast_path, refresh);
+        self.map.visit_all(Shard::close_fast_path).for_each(refresh);
     }
 
     /// Changes the in-flight cap of each key; see
@@ -330,14 +329,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         check_cap(tokens)?;
         let template = &self.map.template;
         let cap = template.cap.as_ref().ok_or(ConfigError::NotCapped)?;
-        let refresh = |live: &Core| {
+        let refresh = |live: InUse| {
             // The cap is read under the entry's lock, so after several concurrent changes the entry has the last cap.
             live.with(|state, rovers, _| state.set_max_in_flight(rovers, cap.load(Ordering::Acquire)))
                 .expect("every entry of a capped limiter is capped");
         };
         // Before any shard is visited: a live entry that is created behind the visit gets the new cap.
         cap.store(tokens, Ordering::Release);
-        self.map.visit_all(|_| {}, refresh);
+        self.map.visit_all(|_| {}).for_each(refresh);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! Methods that only read.
 
 use super::KeyedLimiter;
-use crate::core::Core;
 use crate::core::classes::ROOT;
+use crate::core::in_use::InUse;
 use crate::core::parent::Parent;
 use crate::core::rovers::Rovers;
 use crate::core::state::State;
@@ -221,8 +221,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
         read: impl Fn(&mut State, &Rovers, u64) -> R,
     ) -> R {
         let at_live =
-            |live: &Core| live.look_ahead(live.sample(), cost, |state, rovers, sample| read(state, rovers, sample.now));
-        let result = self.map.act(self.map.hashed(key), false, at_live, |shard, request, context| {
+            |live: InUse| live.look_ahead(live.sample(), cost, |state, rovers, sample| read(state, rovers, sample.now));
+        let result = self.map.enter(self.map.hashed(key), false, |shard, request, context| {
             let (template, is_closed) = (context.template, shard.is_closed());
             shard.at_levels(request, context, |rates, levels| {
                 // If the clock has stepped back, the levels are of a later instant.
@@ -235,6 +235,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
             })
         });
         // A read stores no key, so a full map does not matter: the quotas of the key are bad, and it is granted nothing.
-        result.unwrap_or_default()
+        result.map_or(R::default(), |result| result.unwrap_or_else(at_live))
     }
 }
