@@ -115,18 +115,25 @@ impl Inbox {
     }
 }
 
-impl Wake for QueueWaker {
-    fn wake(self: Arc<Self>) {
-        let mut inbox = self.mailbox.inbox.lock();
+impl Mailbox {
+    /// Adds an entry and wakes the driver. Returns false if the mailbox is closed.
+    fn send(&self, queue_waker: Arc<QueueWaker>) -> bool {
+        let mut inbox = self.inbox.lock();
         if inbox.ended {
-            return;
+            return false;
         }
-        inbox.put(Arc::clone(&self));
+        inbox.put(queue_waker);
         let driver = inbox.waker.take();
         drop(inbox);
-        if let Some(driver) = driver {
-            driver.wake();
-        }
+        // The waker of a manual driver is user code and may panic.
+        wake_each(driver);
+        true
+    }
+}
+
+impl Wake for QueueWaker {
+    fn wake(self: Arc<Self>) {
+        self.mailbox.send(Arc::clone(&self));
     }
 }
 
@@ -177,21 +184,16 @@ impl DriverPool {
         drop(state);
         // A closing driver sets `ended` first and then removes its entries from all queues: so checking after the entry
         // was added cannot miss it.
-        let mut inbox = mailbox.inbox.lock();
-        let ended = inbox.ended;
-        let mut driver = None;
-        if is_new && !ended {
+        let is_open = if is_new {
             // The driver has not looked at this queue yet, and a waiter that enters meanwhile does not wake it.
-            inbox.put(Arc::new(QueueWaker { mailbox: Arc::clone(mailbox), live: live.weak() }));
-            driver = inbox.waker.take();
-        }
-        drop(inbox);
-        // The waker of a manual driver is user code and may panic.
-        wake_each(driver);
-        if ended {
+            mailbox.send(Arc::new(QueueWaker { mailbox: Arc::clone(mailbox), live: live.weak() }))
+        } else {
+            !mailbox.inbox.lock().ended
+        };
+        if !is_open {
             live.remove_driver(mailbox.number);
         }
-        !ended
+        is_open
     }
 
     /// Adds a live entry to the manual drivers: waiters outside of all runtimes rely on them.

@@ -45,6 +45,19 @@ enum Job {
     Due(Timer, Weak<Core>),
 }
 
+/// What a driver has to do.
+#[derive(Debug, Default)]
+struct Jobs {
+    /// Jobs that are due and have not been run yet.
+    due: VecDeque<Job>,
+    /// The timers that are not due yet.
+    timers: BTreeMap<Timer, Weak<Core>>,
+    /// The last one that was looked at, to remove it if its live entry is gone.
+    looked_at: Option<Timer>,
+    /// How many live entries are gone for which four timers each are still to be looked at.
+    gone: usize,
+}
+
 pin_project! {
     /// A future that serves the queues of all keys, returned by
     /// [`KeyedLimiter::replenisher`](crate::KeyedLimiter::replenisher). It completes when the last clone of the limiter is
@@ -61,14 +74,7 @@ pin_project! {
     pub struct KeyedReplenisher {
         pool: Arc<DriverPool>,
         mailbox: Arc<Mailbox>,
-        // The timers that are not due yet.
-        timers: BTreeMap<Timer, Weak<Core>>,
-        // The last one that was looked at, to remove it if its live entry is gone.
-        looked_at: Option<Timer>,
-        // How many live entries are gone for which four timers each are still to be looked at.
-        gone: usize,
-        // Jobs that are due and have not been run yet.
-        due: VecDeque<Job>,
+        jobs: Jobs,
         is_registered: bool,
         #[pin]
         alarm: Alarm,
@@ -101,7 +107,10 @@ pin_project! {
 impl fmt::Debug for KeyedReplenisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let woken = self.mailbox.inbox.lock().live_entries.len();
-        f.debug_struct("KeyedReplenisher").field("woken", &woken).field("due", &self.due.len()).finish_non_exhaustive()
+        f.debug_struct("KeyedReplenisher")
+            .field("woken", &woken)
+            .field("due", &self.jobs.due.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -109,17 +118,7 @@ impl KeyedReplenisher {
     pub(super) fn new(pool: Arc<DriverPool>, mailbox: Arc<Mailbox>) -> Self {
         let is_registered = mailbox.host.is_some();
         let parent = pool.parent.as_ref().filter(|_| !is_registered).map(|parent| Replenisher::new(parent.weak()));
-        Self {
-            pool,
-            mailbox,
-            timers: BTreeMap::new(),
-            looked_at: None,
-            gone: 0,
-            due: VecDeque::new(),
-            is_registered,
-            alarm: Alarm::unset(),
-            parent,
-        }
+        Self { pool, mailbox, jobs: Jobs::default(), is_registered, alarm: Alarm::unset(), parent }
     }
 }
 
@@ -141,26 +140,23 @@ impl Future for KeyedReplenisher {
         if let Some(parent) = this.parent.as_mut().as_pin_mut() {
             let _pending = parent.poll(cx);
         }
-        let mut looks = 0;
+        let (jobs, mut looks) = (this.jobs, 0);
         loop {
-            *this.gone += collect(this.mailbox, this.due, cx.waker());
+            jobs.collect(this.mailbox, cx.waker());
             // If reading the clock panics, nothing is due yet.
             let now = quietly(|| this.pool.time.now()).unwrap_or(0);
             for _ in 0..ENTRIES_PER_TURN {
-                let Some(timer) = this.timers.first_entry().filter(|timer| timer.key().at <= now) else { break };
+                let Some(timer) = jobs.timers.first_entry().filter(|timer| timer.key().at <= now) else { break };
                 steps::count();
                 let (timer, live) = timer.remove_entry();
-                this.due.push_back(Job::Due(timer, live));
+                jobs.due.push_back(Job::Due(timer, live));
             }
-            while *this.gone > 0 || !this.due.is_empty() {
-                if *this.gone > 0 {
-                    *this.gone -= 1;
-                    forget_gone(this.timers, this.looked_at);
-                }
-                let run = |job| run(job, this.mailbox.number, &*owner, now, this.timers, this.gone);
-                if let Some(job) = this.due.pop_front().and_then(run) {
+            while jobs.gone > 0 || !jobs.due.is_empty() {
+                jobs.forget_gone();
+                let job = jobs.due.pop_front();
+                if let Some(job) = job.and_then(|job| jobs.run(job, this.mailbox.number, &*owner, now)) {
                     // This queue alone woke as many tasks as a plain limiter's driver wakes in a turn.
-                    this.due.push_back(job);
+                    jobs.due.push_back(job);
                     looks = ENTRIES_PER_TURN - 1;
                 }
                 looks += 1;
@@ -169,9 +165,9 @@ impl Future for KeyedReplenisher {
                     return Poll::Pending;
                 }
             }
-            let Some((&Timer { at: next, .. }, _)) = this.timers.first_key_value() else {
+            let Some((&Timer { at: next, .. }, _)) = jobs.timers.first_key_value() else {
                 // Frees the memory of a past burst of jobs.
-                *this.due = VecDeque::new();
+                jobs.due = VecDeque::new();
                 return Poll::Pending;
             };
             if next > now {
@@ -181,65 +177,60 @@ impl Future for KeyedReplenisher {
     }
 }
 
-/// Takes all entries from the mailbox as jobs, and registers `waker` for the next one. Returns how many entries the
-/// mailbox has removed since then, because their live entries are gone.
-fn collect(mailbox: &Mailbox, due: &mut VecDeque<Job>, waker: &Waker) -> usize {
-    let waker = waker.clone();
-    let mut inbox = mailbox.inbox.lock();
-    let woken = std::mem::take(&mut inbox.live_entries);
-    let (old, removed) = (inbox.waker.replace(waker), std::mem::take(&mut inbox.removed));
-    drop(inbox);
-    drop(old);
-    due.extend(woken.into_iter().map(Job::Serve));
-    removed
-}
+impl Jobs {
+    /// Takes all entries from the mailbox as jobs, and registers `waker` for the next one.
+    fn collect(&mut self, mailbox: &Mailbox, waker: &Waker) {
+        let waker = waker.clone();
+        let mut inbox = mailbox.inbox.lock();
+        let woken = std::mem::take(&mut inbox.live_entries);
+        let old = inbox.waker.replace(waker);
+        self.gone += std::mem::take(&mut inbox.removed);
+        drop(inbox);
+        drop(old);
+        self.due.extend(woken.into_iter().map(Job::Serve));
+    }
 
-/// Runs a job of the mailbox with this number. `now` is a reading of the time. Returns the job if more of it is due, but
-/// other tasks must run first.
-fn run(
-    job: Job,
-    number: u64,
-    owner: &dyn EntryOwner,
-    now: u64,
-    timers: &mut BTreeMap<Timer, Weak<Core>>,
-    gone: &mut usize,
-) -> Option<Job> {
-    let (live, run_at, woken) = match &job {
-        Job::Serve(queue_waker) => (&queue_waker.live, NO_TIMER, Some(Waker::from(Arc::clone(queue_waker)))),
-        Job::Due(Timer { gives_up: Some(times), .. }, live) => {
-            timers.extend(give_up(live, *times, number, owner, now).map(|timer| (timer, Weak::clone(live))));
+    /// Runs a job of the mailbox with this number. `now` is a reading of the time. Returns the job if more of it is due,
+    /// but other tasks must run first.
+    fn run(&mut self, job: Job, number: u64, owner: &dyn EntryOwner, now: u64) -> Option<Job> {
+        let (live, run_at, woken) = match &job {
+            Job::Serve(queue_waker) => (&queue_waker.live, NO_TIMER, Some(Waker::from(Arc::clone(queue_waker)))),
+            Job::Due(Timer { gives_up: Some(times), .. }, live) => {
+                self.timers.extend(give_up(live, *times, number, owner, now).map(|timer| (timer, Weak::clone(live))));
+                return None;
+            }
+            Job::Due(timer, live) => (live, timer.at, None),
+        };
+        let Some(held) = InUse::upgrade(live) else {
+            // Only the live entry knew the instant of its timer, if it had one.
+            self.gone += 1;
             return None;
+        };
+        let Some(rest) = held.drive_one(number, now, woken) else { return Some(job) };
+        let due = |at| Timer { at, address: live.as_ptr().addr(), gives_up: None };
+        if rest.timer != NO_TIMER && rest.timer != run_at {
+            self.timers.remove(&due(rest.timer));
         }
-        Job::Due(timer, live) => (live, timer.at, None),
-    };
-    let Some(held) = InUse::upgrade(live) else {
-        // Only the live entry knew the instant of its timer, if it had one.
-        *gone += 1;
-        return None;
-    };
-    let Some(rest) = held.drive_one(number, now, woken) else { return Some(job) };
-    let due = |at| Timer { at, address: live.as_ptr().addr(), gives_up: None };
-    if rest.timer != NO_TIMER && rest.timer != run_at {
-        timers.remove(&due(rest.timer));
+        if rest.next != NO_TIMER {
+            self.timers.insert(due(rest.next), Weak::clone(live));
+        } else if rest.lingers {
+            self.timers.insert(Timer { gives_up: Some(0), ..due(now.saturating_add(LINGER)) }, Weak::clone(live));
+        }
+        None
     }
-    if rest.next != NO_TIMER {
-        timers.insert(due(rest.next), Weak::clone(live));
-        return None;
-    }
-    if rest.lingers {
-        timers.insert(Timer { gives_up: Some(0), ..due(now.saturating_add(LINGER)) }, Weak::clone(live));
-    }
-    None
-}
 
-/// Looks at the next four timers, or begins again behind the last one, and removes those of live entries that are gone.
-fn forget_gone(timers: &mut BTreeMap<Timer, Weak<Core>>, looked_at: &mut Option<Timer>) {
-    for _ in 0..4 {
-        let after = looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let Some((&timer, live)) = timers.range((after, Bound::Unbounded)).next() else { continue };
-        *looked_at = Some(timer);
-        if live.strong_count() == 0 {
-            timers.remove(&timer);
+    /// If a live entry is gone, looks at the next four timers, or begins again behind the last one, and removes those of
+    /// live entries that are gone.
+    fn forget_gone(&mut self) {
+        let Some(gone) = self.gone.checked_sub(1) else { return };
+        self.gone = gone;
+        for _ in 0..4 {
+            let after = self.looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
+            let Some((&timer, live)) = self.timers.range((after, Bound::Unbounded)).next() else { continue };
+            self.looked_at = Some(timer);
+            if live.strong_count() == 0 {
+                self.timers.remove(&timer);
+            }
         }
     }
 }

@@ -41,7 +41,7 @@ fn timers_of_live_entries_that_are_gone_are_removed() {
     let mut driver = Box::pin(keys.replenisher());
     let mut turn = || {
         assert!(driver.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        driver.timers.len()
+        driver.jobs.timers.len()
     };
     for _ in 0..3 {
         assert_eq!(turn(), 0);
