@@ -28,16 +28,12 @@ impl Core {
         plan
     }
 
-    /// Returns the request to make in place of one that was never sent. `None` if nothing is needed any more: a task that
-    /// `may_rest` then sends no request.
-    pub(crate) fn plan_anew(&self, may_rest: bool) -> Option<LeaseRequest> {
-        self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
-            Some(Plan::Request(ask)) => Some(ask),
-            _ => {
-                state.planner_mut().filter(|_| may_rest).into_iter().for_each(|planner| planner.is_asking = false);
-                None
-            }
-        })
+    /// Returns the request to make in place of one that was never sent. `None` if nothing is needed any more.
+    pub(crate) fn plan_anew(&self) -> Option<LeaseRequest> {
+        match self.with_anyway(|state, rovers, sample| state.plan(rovers, sample.now))? {
+            Plan::Request(ask) => Some(ask),
+            Plan::Sleep(_) => None,
+        }
     }
 
     /// The store has answered. Returns by how many tokens that may exceed the quota, if it has

@@ -165,16 +165,8 @@ impl RefillHandle {
             store.backoff(failures).await;
             // The final request is not planned again.
             if !self.is_sent && !ask.leave {
-                let may_rest = store.outage() == super::Outage::Wait && conflict.is_none();
                 let Some(core) = self.core.upgrade() else { return false };
-                match (core.plan_anew(may_rest), &mut self.unanswered) {
-                    (None, Some(again)) if !may_rest => {
-                        // Request nothing: the answer tells that the store grants tokens again.
-                        (again.want, again.first, again.ahead, again.minimum) = (0, 0, 0, 0);
-                        again.classes.clear();
-                    }
-                    (new, unanswered) => *unanswered = new,
-                }
+                self.unanswered = core.plan_anew();
             }
         }
         // Nothing is asked for any more.

@@ -1,6 +1,6 @@
 //! What the refill task does next: request tokens, and how many, or sleep.
 
-use super::{LeaseRequest, Plan, RefillPlanner, TTL, View, Wanted};
+use super::{LeaseRequest, Outage, Plan, RefillPlanner, TTL, View, Wanted};
 use crate::core::rovers;
 use crate::distributed::MARGIN;
 
@@ -20,8 +20,13 @@ impl RefillPlanner {
     pub(crate) fn next(&mut self, view: &View) -> Plan {
         self.low = None;
         let mut plan = if view.lack > 0 { self.choose_for_waiters(view) } else { self.choose_alone(view) };
+        // Where callers do not wait for the store, the answer to a request for nothing tells that it grants tokens again.
+        let tries = self.conflict.is_some() || self.is_out && self.outage != Outage::Wait;
+        if tries && matches!(plan, Plan::Sleep(_)) {
+            plan = self.ask(view, Wanted::default(), 0, 0);
+        }
         if let Plan::Sleep(until) = &mut plan {
-            self.stuck = view.stuck;
+            (self.stuck, self.is_asking) = (view.stuck, false);
             if view.stuck.is_some() {
                 let looks_at = view.now.saturating_add(SHARE.max(4 * self.round_trip));
                 *until = (*until).min(looks_at.max(view.gate).max(self.retry_at));
