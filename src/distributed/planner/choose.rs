@@ -47,7 +47,7 @@ impl RefillPlanner {
             if claims.want > 0 {
                 self.denies = false;
                 // If all claims can have their tokens, the rest of the part is for callers to come.
-                let bank = if self.acked > 0 && claims.want >= view.lack { bank } else { 0 };
+                let bank = if claims.want >= view.lack { bank } else { 0 };
                 let ahead = bank.min(self.part.saturating_sub(claims.want));
                 return self.ask(view, claims, ahead, bank);
             }
