@@ -12,6 +12,9 @@ use crate::core::schedule::Schedule;
 use crate::core::state::State;
 use crate::error::QuotaConflict;
 
+/// A plan passes over no more claims that are too late: the limiter is locked meanwhile.
+const MOST_TOO_LATE: u64 = 1_000;
+
 impl State {
     pub(super) fn any_leases(&mut self) -> Option<&mut Leases> {
         self.supply.source_mut()?.as_any_mut().downcast_mut()
@@ -121,7 +124,7 @@ impl State {
         let mut wanted = Wanted::default();
         let leases = self.promised_leases();
         let mut cover = self.cover();
-        let mut lack = view.lack;
+        let (mut lack, mut too_late) = (view.lack, 0);
         let is_held_up = self.held().is_some_and(|held| held.joint_due.is_none_or(|at| at > view.soon));
         for (number, cost, debt_after) in self.claims_and_debts() {
             if is_held_up && number > 0 {
@@ -136,6 +139,10 @@ impl State {
                 // It is turned away at the front, or leaves before.
                 start = start.wrapping_add(debt_after);
                 lack = lack.saturating_sub(cost);
+                too_late += 1;
+                if too_late == MOST_TOO_LATE {
+                    return wanted;
+                }
                 continue;
             }
             cover = after;

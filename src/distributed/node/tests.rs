@@ -113,6 +113,24 @@ fn what_comes_for_the_front_in_several_pieces_is_asked_for_anew() {
     assert_eq!(node.waiting(&[10, 5]).wants(0), None);
 }
 
+/// A plan took 5 ms with 100,000 of them, and the limiter was locked meanwhile.
+#[test]
+fn a_plan_passes_over_a_thousand_claims_that_are_too_late_at_most() {
+    let wants = |too_late| {
+        let mut node = Node::new(Outage::Wait).waiting(&[5]);
+        for _ in 0..too_late {
+            node = node.waiting(&[1]);
+            node.state.leases().note_deadline(1_000);
+        }
+        let mut node = node.waiting(&[2]);
+        let mut planner = node.state.leases().planner.take().unwrap();
+        planner.sent_away = Some(SentAway { claim: 1, first: 5, before: u64::MAX, since: 0, at: u64::MAX });
+        let view = node.state.view(&node.rovers, 0, &planner);
+        node.state.whole_claims(&node.rovers, &view, 9, planner.sent_away).want
+    };
+    assert_eq!([0, 999, 1_000].map(wants), [7, 7, 5]);
+}
+
 #[test]
 fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
     let whole = |bank, costs: &[u64], share| {
