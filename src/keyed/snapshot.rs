@@ -87,7 +87,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
         self.keys_waiting += u64::from(waiting > 0);
         self.waiting_tasks += waiting;
         self.waiting_tokens = self.waiting_tokens.saturating_add(tokens);
-        self.in_flight = self.in_flight.map(|sum| sum + in_flight);
+        self.in_flight = self.in_flight.map(|sum| sum.saturating_add(in_flight));
         self.lateness = self.lateness.max(Duration::from_nanos(lateness));
     }
 

@@ -295,11 +295,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
             snapshot.keys += 1;
             snapshot.keys_waiting += u64::from(seen.waiting_tasks > 0);
             snapshot.waiting_tasks += seen.waiting_tasks;
-            snapshot.waiting_tokens += seen.waiting_tokens;
+            snapshot.waiting_tokens = snapshot.waiting_tokens.saturating_add(seen.waiting_tokens);
             snapshot.granted = snapshot.granted.wrapping_add(seen.granted);
             snapshot.refunded = snapshot.refunded.wrapping_add(seen.refunded);
             snapshot.lateness = snapshot.lateness.max(seen.lateness);
-            snapshot.kept += limiter.available();
+            snapshot.kept = snapshot.kept.saturating_add(limiter.available());
         });
         snapshot
     }

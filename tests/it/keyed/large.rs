@@ -113,3 +113,13 @@ fn no_cost_is_granted_because_its_units_do_not_fit() {
     }
     assert_eq!(keyed.available(&1), 5);
 }
+
+#[test]
+fn keys_may_have_more_tokens_in_flight_together_than_a_number_holds() {
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000_000_000).burst(1 << 60));
+    let keyed = builder.max_in_flight(1 << 60).clock(ManualClock::new()).build().unwrap();
+    let held: Vec<_> = (0..16_u8).map(|key| keyed.clone().try_acquire_owned(key, 1 << 60).unwrap()).collect();
+    assert_eq!(keyed.snapshot().in_flight, Some(u64::MAX));
+    drop(held);
+    assert_eq!(keyed.snapshot().in_flight, Some(0));
+}
