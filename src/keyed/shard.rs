@@ -250,11 +250,7 @@ impl<K> Shard<K> {
         quietly(|| count(ranks))
     }
 
-    /// Visits nothing but live entries and levels that are not packed.
-    pub(super) fn live_entries(&self) -> impl Iterator<Item = &Arc<Core>> {
-        self.slots.owns().filter_map(Own::live)
-    }
-
+    /// The live entries. Visits nothing but them and levels that are not packed.
     pub(super) fn in_use(&self) -> impl Iterator<Item = InUse> {
         self.slots.owns().filter_map(Own::in_use)
     }

@@ -91,7 +91,7 @@ impl<K> Shard<K> {
         self.synced = self.synced.max(now);
         self.end_stride(&context.template.time);
         // A key that is full under the old quotas is full under the new ones too, with or without a live entry.
-        let idle = self.live_entries().filter(|live| Arc::strong_count(live) == 1);
+        let idle = self.slots.owns().filter_map(Own::live).filter(|live| Arc::strong_count(live) == 1);
         let idle: Vec<_> = idle.filter_map(|live| Some((live.key_hash()?, Arc::as_ptr(live)))).collect();
         idle.into_iter().for_each(|(hash, live)| _ = self.retire(hash, live, 0, context));
         let is_sliding = rates.sliding.is_some();
