@@ -48,7 +48,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
     pub(super) fn try_acquire(&self) -> Result<Tokens, TryAcquireError> {
         let (observers, cost) = (&self.key.map.observers, self.cost);
         let limiter = self.try_limiter().inspect_err(|error| observers.refused(cost, *error))?;
-        let Some(limiter) = limiter else { return Ok(Tokens::OfStore { cost: 0, remaining: 0 }) };
+        let Some(limiter) = limiter else { return Ok(Tokens::OfStore { cost: 0, remaining: self.key.available() }) };
         // The limiter reports its own refusals.
         let core = limiter.into_core();
         let word = core.try_acquire(cost)?;
@@ -123,7 +123,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyClaim<K> {
             return Err(ConsumeError::Closed);
         }
         if cost == 0 {
-            return Ok(Way::Granted(0));
+            return Ok(Way::Granted(self.key.available()));
         }
         let terms = self.key.terms().map_err(|error| ConsumeError::of_key(&error))?;
         let most = MAX_COST.min(terms.burst());

@@ -235,11 +235,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
     /// Returns how many tokens of the key are on this node. If the key has no limiter here, these are the tokens that
     /// its store had left at its last reply, which take a request to get.
     pub fn available(&self, key: &(impl ToKey<K> + ?Sized)) -> u64 {
-        self.with_key(key, |key| match key.find() {
-            Some(Known::Limiter(limiter)) => limiter.available(),
-            Some(Known::Reply(cached)) => cached.remaining(),
-            None => 0,
-        })
+        self.with_key(key, OneKey::available)
     }
 
     /// Returns the shortest wait for `cost` tokens of the key as far as this node knows, and `None` if it knows nothing
@@ -266,7 +262,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedLimiter<K> {
     /// Returns the state of the key's quota as far as this node knows, for a response to its caller.
     pub fn reported_quotas(&self, key: &(impl ToKey<K> + ?Sized)) -> Vec<QuotaSnapshot> {
         self.with_key(key, |key| {
-            let available = self.available(&key.key);
+            let available = key.available();
             let more_in = self.estimate(&key.key, available.saturating_add(1));
             if let Some(limiter) = key.limiter_here() {
                 let quotas = limiter.snapshot().quotas.into_iter();

@@ -56,6 +56,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
         self.find().filter(|known| !matches!(known, Known::Reply(cached) if cached.earliest(terms, cost) <= now))
     }
 
+    /// How many tokens of the key are on this node, or were in its store at the last reply.
+    pub(super) fn available(&self) -> u64 {
+        match self.find() {
+            Some(Known::Limiter(limiter)) => limiter.available(),
+            Some(Known::Reply(cached)) => cached.remaining(),
+            None => 0,
+        }
+    }
+
     /// Returns the key's limiter, if it has one.
     pub(super) fn limiter_here(&self) -> Option<Limiter> {
         self.find()?.limiter().cloned()

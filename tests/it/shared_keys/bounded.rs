@@ -58,6 +58,10 @@ async fn a_claim_of_cost_zero_needs_no_entry() {
     assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
     drop(users.consume(&1, 0).await.unwrap());
     assert_eq!((users.snapshot().keys, store.asks()), (0, 0));
+    // It knows what other claims have left.
+    drop(users.consume(&1, 4).await.unwrap());
+    assert_eq!(users.try_acquire(&1, 0).unwrap().remaining(), 6);
+    assert_eq!(users.consume(&1, 0).await.unwrap().remaining(), 6);
     let _taken = users.limiter(&2).unwrap();
     assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
 }
