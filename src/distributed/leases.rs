@@ -120,10 +120,6 @@ impl Pace {
             wait_for(tokens, period, part, amount)
         }
     }
-
-    fn is_at_once(self) -> bool {
-        self.amount == u64::MAX
-    }
 }
 
 impl Lease {
@@ -131,13 +127,7 @@ impl Lease {
         Self { at, pace, before, tokens, last: 0, own: false, goes_on: false }
     }
 
-    /// Keeps at most `kept` of the tokens that came by `now`: no waiter counts on the rest.
-    pub(crate) fn without_stale(mut self, now: u64, kept: u64) -> Self {
-        self.take(self.due_by(now).saturating_sub(kept));
-        self
-    }
-
-    fn take(&mut self, tokens: u64) {
+    pub(super) fn take(&mut self, tokens: u64) {
         self.before += tokens;
         self.tokens -= tokens;
     }
@@ -154,7 +144,7 @@ impl Lease {
     }
 
     /// How many of the tokens have come by `now`.
-    fn due_by(&self, now: u64) -> u64 {
+    pub(super) fn due_by(&self, now: u64) -> u64 {
         let minted = now.checked_sub(self.at).map_or(0, |elapsed| self.pace.minted(elapsed));
         minted.saturating_sub(self.before).min(self.tokens)
     }
@@ -196,7 +186,7 @@ impl Leases {
 
     /// Whether all promised tokens come by the rate of these terms.
     pub(crate) fn are_minted_by(&self, terms: &QuotaTerms) -> bool {
-        let is_alike = |pace: Pace| pace.is_at_once() || Pace { part: 0, ..pace } == Pace::of(terms, 0);
+        let is_alike = |pace: Pace| pace == Pace::AT_ONCE || Pace { part: 0, ..pace } == Pace::of(terms, 0);
         self.list.iter().all(|lease| lease.own || is_alike(lease.pace))
     }
 
@@ -286,7 +276,7 @@ impl Leases {
         let mut unused = 0;
         for lease in self.list.iter_mut().rev().filter(|lease| !lease.own) {
             let back = lease.tokens.min(tokens);
-            if lease.pace.is_at_once() {
+            if lease.pace == Pace::AT_ONCE {
                 self.spare += back;
             } else if lease.last + unused == ask.last {
                 unused += back;

@@ -196,11 +196,9 @@ impl State {
     /// Whether the limiter may be forgotten: no waiter, no debt, and no token promised to this node that has not come
     /// yet.
     pub(crate) fn is_at_rest(&mut self, rovers: &Rovers, now: u64) -> bool {
-        if !self.queue.is_empty() || self.deficiency(rovers) > 0 {
-            return false;
-        }
-        let Some(leases) = self.any_leases() else { return false };
-        leases.promised() == 0 && leases.planner.as_ref().is_some_and(|planner| planner.is_at_rest(now))
+        let is_idle = self.queue.is_empty() && self.deficiency(rovers) == 0;
+        let leases = self.any_leases().filter(|leases| is_idle && leases.promised() == 0);
+        leases.and_then(|leases| leases.planner.as_ref()).is_some_and(|planner| planner.is_at_rest(now))
     }
 
     /// Takes the store's answer to a request that was sent `elapsed` nanoseconds before `now`. If the store has lost its state
@@ -251,7 +249,7 @@ impl State {
         let goes_on = is_new && answer.queued_before <= leases.promised() && leases.are_minted_by(&terms);
         // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let since = at.saturating_sub(answer.age * 1_000);
-        let promised = Lease {
+        let mut promised = Lease {
             last: answer.last,
             goes_on: goes_on || is_new && answer.now > 0,
             ..Lease::new(since, Pace::of(&terms, answer.phase), answer.queued_before, answer.promised)
@@ -266,7 +264,8 @@ impl State {
         let most = if is_new { u64::MAX } else { planner.allowance.saturating_sub(ask.banked.max(kept)) };
         let granted = answer.now.min(most);
         leases.push_here(Lease { goes_on, ..Lease::new(at, Pace::AT_ONCE, 0, granted) }, need);
-        leases.push(promised.without_stale(at, most - granted));
+        promised.take(promised.due_by(at).saturating_sub(most - granted));
+        leases.push(promised);
     }
 
     /// Drops all tokens that are here, and the lease that this node granted itself.

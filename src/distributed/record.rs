@@ -9,7 +9,7 @@ const FORMAT: &str = "tollgate 1";
 /// No number of a bucket is larger: instants, levels and debts are exact in doubles.
 const MOST: i64 = 1 << 53;
 
-/// No count of nodes is larger.
+/// No count of nodes is larger: a product with microseconds does not overflow.
 const MOST_NODES: i64 = 1 << 32;
 
 impl SharedBucket {
@@ -103,14 +103,8 @@ fn read(record: &[u8]) -> Option<SharedBucket> {
     let mut held = bucket.nodes.values().map(|node| node.allowance);
     bucket.held = held.try_fold(0_i64, i64::checked_add).filter(|held| *held <= MOST)?;
     let SharedBucket { part, busy, was, clock, placed, fill, last, credit, void, .. } = bucket;
-    // So many nodes that a product with microseconds does not overflow.
-    if busy.max(was) > MOST_NODES {
-        return None;
-    }
-    if !is_progress(part) || [busy, was, clock, placed, fill, last, credit, void].iter().any(|count| *count < 0) {
-        return None;
-    }
-    Some(bucket)
+    let are_natural = [busy, was, clock, placed, fill, last, credit, void].iter().all(|count| *count >= 0);
+    (are_natural && is_progress(part) && busy.max(was) <= MOST_NODES).then_some(bucket)
 }
 
 /// Writes numbers with single spaces between.

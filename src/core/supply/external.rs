@@ -19,21 +19,15 @@ impl Supply {
         quota.mint_external(now, full, front.unwrap_or(full));
     }
 
-    /// Whether a front claim that ends at `ticket` and passes at `at` would take external tokens that had all arrived
-    /// before `at` and are more than may be kept unused. This happens if something else, such as a pause, has held the
-    /// claim back.
-    fn is_stale(&self, ticket: u64, at: u64) -> bool {
-        self.external().is_some_and(|quota| {
-            let kept = self.claimed.wrapping_add(quota.burst);
-            ahead(ticket, kept) > 0 && quota.passes(ticket, kept).is_some_and(|reached| reached < at)
-        })
-    }
-
     /// Mints up to `at`, when the front claim passes, which ends at `ticket`. Returns true if external tokens that the
     /// claim would take could not be kept any longer: they are gone then, and the caller has to decide anew.
     #[cold]
     pub(crate) fn falls_short(&mut self, ticket: u64, at: u64) -> bool {
-        let is_stale = self.is_stale(ticket, at);
+        // All had arrived before, and are more than may be kept unused: something else, such as a pause, has held the claim back.
+        let is_stale = self.external().is_some_and(|quota| {
+            let kept = self.claimed.wrapping_add(quota.burst);
+            ahead(ticket, kept) > 0 && quota.passes(ticket, kept).is_some_and(|reached| reached < at)
+        });
         self.mint(at, Some(ticket));
         if is_stale {
             self.shed(ticket);
