@@ -60,10 +60,7 @@ impl LeaseGrant {
         let &[before, age, now, promised, queued_before, phase, wait, part, allowance, nodes, remaining, last, clock] =
             answer;
         let (rows, terms) = rest.split_at_checked(4 * classes)?;
-        let terms = match terms {
-            [] => None,
-            terms => Some(QuotaTerms::from_numbers(terms)?),
-        };
+        let terms = if terms.is_empty() { None } else { Some(QuotaTerms::from_numbers(terms)?) };
         let classes =
             rows.chunks_exact(4).map(|row| ClassGrant::from_numbers([row[0], row[1], row[2], row[3]])).collect();
         let tokens = Self { before, age, now, promised, queued_before, phase, ..Self::default() };
