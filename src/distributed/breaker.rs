@@ -288,11 +288,10 @@ impl Breaker {
     fn act_for_this_task(&self, act: impl FnOnce(&mut LastRepair)) -> bool {
         let mut repair = self.last_repair();
         let own = repair.as_mut().filter(|(task, _)| task.id() == task::id());
-        let is_own = own.map(|(_, at)| *at = Instant::now()).is_some();
-        if is_own {
-            act(&mut repair);
-        }
-        is_own
+        let Some((_, at)) = own else { return false };
+        *at = Instant::now();
+        act(&mut repair);
+        true
     }
 
     fn last_repair(&self) -> MutexGuard<'_, LastRepair> {
