@@ -1,6 +1,6 @@
 //! The methods that the refill task of a distributed quota calls.
 
-use super::{Answered, LeaseRequest, Plan};
+use super::{Answered, Plan};
 use crate::clock::whole_nanos;
 use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
@@ -26,14 +26,6 @@ impl Core {
         });
         drop_quietly(old);
         plan
-    }
-
-    /// Returns the request to make in place of one that was never sent. `None` if nothing is needed any more.
-    pub(crate) fn plan_anew(&self) -> Option<LeaseRequest> {
-        match self.with_anyway(|state, rovers, sample| state.plan(rovers, sample.now))? {
-            Plan::Request(ask) => Some(ask),
-            Plan::Sleep(_) => None,
-        }
     }
 
     /// The store has answered. Returns by how many tokens that may exceed the quota, if it has

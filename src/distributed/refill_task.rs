@@ -10,7 +10,7 @@ use crate::core::{Core, quietly};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Poll, ready};
+use std::task::{Poll, Waker, ready};
 use tokio::time::{Instant, sleep};
 
 /// The refill task and its resources. If its runtime ends before the limiter is dropped, the next waiter on another
@@ -20,11 +20,9 @@ pub(crate) struct RefillHandle {
     core: Weak<Core>,
     store: Arc<dyn Store>,
     final_return: Arc<OnceLock<LeaseRequest>>,
-    /// A request under way, as it is repeated. The next refill task repeats it under its number; otherwise the store would
-    /// seem to have lost its state of this node.
+    /// A request that the store may have carried out, as it is repeated. The next refill task repeats it under its number;
+    /// otherwise the store would seem to have lost its state of this node.
     unanswered: Option<LeaseRequest>,
-    /// The store may have carried it out.
-    is_sent: bool,
     /// An answer that the limiter cannot take yet, because its clock panics. If the runtime ends, the next refill task passes
     /// it on.
     untaken: Option<Answered>,
@@ -41,7 +39,6 @@ impl RefillHandle {
             store,
             final_return,
             unanswered: None,
-            is_sent: false,
             untaken: None,
             is_placed: false,
             has_panicked: false,
@@ -75,15 +72,60 @@ impl RefillHandle {
         }
     }
 
-    /// Sends the next request until it is answered, unless an answer is there that the limiter has not taken. Returns false if
-    /// the limiter is dropped.
+    /// Sends requests until one is answered, unless an answer is there that the limiter has not taken. A request that the store
+    /// may have carried out is repeated under its number. One that was never sent is planned again first, because the callers
+    /// it was for may be gone. Returns false if the limiter is dropped.
     async fn ask(&mut self) -> bool {
+        let store = Arc::clone(&self.store);
+        let (store, tally) = (&*store, store.tally());
+        let (mut outage, mut failures, mut planned) = (None::<Outage>, 0_u32, None);
         while self.untaken.is_none() {
-            if self.unanswered.is_none() {
-                (self.unanswered, self.is_sent) = (next(&self.core).await, false);
+            let was_sent = self.unanswered.is_some();
+            let mut request = self.unanswered.clone().or(planned.take());
+            if request.is_none() {
+                // Nothing is asked for any more.
+                (outage, failures) = (None, 0);
+                request = next(&self.core).await;
             }
-            if self.unanswered.is_none() || !self.persist().await {
-                return false;
+            let Some(mut ask) = request else { return false };
+            // Tokens that do not return at once are lost: the bucket may fill up without them.
+            self.unanswered = Some(LeaseRequest { back: 0, unused: 0, ..ask.clone() });
+            let sent = Instant::now();
+            let error = match send(store, &mut ask).await {
+                Ok(answer) => {
+                    drop(outage);
+                    if failures > 0 {
+                        tally.clear_error();
+                    }
+                    (self.unanswered, self.untaken) = (None, Some(Answered { ask, answer, sent }));
+                    return true;
+                }
+                Err(error) => error,
+            };
+            let conflict = error.conflict();
+            // The store answers, and soon a node says the period that has begun: that is no outage.
+            let is_early = matches!(error, StoreError::OtherPeriod { .. });
+            failures = failures.saturating_add(1);
+            if is_early || conflict.is_some() {
+                outage = None;
+            } else {
+                outage.get_or_insert_with(|| Outage::begin(store, tally, &error, sent)).goes_on();
+            }
+            tally.note_error(&error);
+            let Some(core) = self.core.upgrade() else { return false };
+            if !is_early {
+                core.lose(conflict);
+            }
+            drop(core);
+            store.backoff(failures).await;
+            // Neither changes anything in the store. The final request is not planned again.
+            let is_unsent = matches!(error, StoreError::NotSent(_)) || conflict.is_some() || is_early;
+            if is_unsent && !was_sent && !ask.leave {
+                let Some(core) = self.core.upgrade() else { return false };
+                self.unanswered = None;
+                if let Some(Plan::Request(ask)) = core.plan(Waker::noop()) {
+                    planned = Some(ask);
+                }
             }
         }
         true
@@ -120,57 +162,6 @@ impl RefillHandle {
             // Not before: if the counters panic, it is not counted.
             self.is_placed = is_placed;
         }
-    }
-
-    /// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.
-    /// A request that was never sent is planned again first, because the callers it was for may be gone. Returns false if
-    /// the request failed and the limiter is dropped.
-    async fn persist(&mut self) -> bool {
-        let store = Arc::clone(&self.store);
-        let (store, tally) = (&*store, store.tally());
-        let (mut outage, mut failures) = (None::<Outage>, 0_u32);
-        while let Some(again) = &mut self.unanswered {
-            let mut ask = again.clone();
-            // Tokens that do not return at once are lost: the bucket may fill up without them.
-            (again.back, again.unused) = (0, 0);
-            let (sent, was_sent) = (Instant::now(), std::mem::replace(&mut self.is_sent, true));
-            let error = match send(store, &mut ask).await {
-                Ok(answer) => {
-                    drop(outage);
-                    if failures > 0 {
-                        tally.clear_error();
-                    }
-                    (self.unanswered, self.untaken) = (None, Some(Answered { ask, answer, sent }));
-                    return true;
-                }
-                Err(error) => error,
-            };
-            let conflict = error.conflict();
-            // The store answers, and soon a node says the period that has begun: that is no outage.
-            let is_early = matches!(error, StoreError::OtherPeriod { .. });
-            // Neither changes anything in the store.
-            self.is_sent = was_sent || !matches!(error, StoreError::NotSent(_)) && conflict.is_none() && !is_early;
-            failures = failures.saturating_add(1);
-            if is_early || conflict.is_some() {
-                outage = None;
-            } else {
-                outage.get_or_insert_with(|| Outage::begin(store, tally, &error, sent)).goes_on();
-            }
-            tally.note_error(&error);
-            let Some(core) = self.core.upgrade() else { return false };
-            if !is_early {
-                core.lose(conflict);
-            }
-            drop(core);
-            store.backoff(failures).await;
-            // The final request is not planned again.
-            if !self.is_sent && !ask.leave {
-                let Some(core) = self.core.upgrade() else { return false };
-                self.unanswered = core.plan_anew();
-            }
-        }
-        // Nothing is asked for any more.
-        true
     }
 }
 
