@@ -91,7 +91,7 @@ impl State {
             }
         }
         let over = ahead(covered, claims);
-        let is_idle = !self.queue.has_claims() && over >= 0 && lack == 0;
+        let is_idle = !self.queue.has_claims() && lack == 0;
         View {
             now,
             soon: now.saturating_add(planner.round_trip),

@@ -97,7 +97,10 @@ impl RefillPlanner {
             return Plan::Sleep(again.min(renewal));
         }
         if view.total == self.total && !view.is_waiting {
-            self.leave(view)
+            // It returns all tokens, and the store may forget it.
+            (self.pace, self.allowance) = (0, 0);
+            (self.total, self.asked_at) = (view.total, view.now);
+            Plan::Request(self.final_request())
         } else {
             self.ask(view, Wanted::default(), 0, bank)
         }
@@ -135,14 +138,6 @@ impl RefillPlanner {
             held: self.allowance,
             ..self.request()
         })
-    }
-
-    /// Plans the return of all tokens after a time without calls. The store may then forget this node.
-    fn leave(&mut self, view: &View) -> Plan {
-        self.pace = 0;
-        self.allowance = 0;
-        (self.total, self.asked_at) = (view.total, view.now);
-        Plan::Request(self.final_request())
     }
 
     fn pace_at(&self, view: &View) -> u64 {
