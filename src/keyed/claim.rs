@@ -55,9 +55,10 @@ pin_project! {
     /// A claim on `cost` tokens of a key, which it holds as `F`, in the form `Q`.
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct KeyedClaim<M: MapRef, F, Q: ?Sized> {
-        // Dropped first: a queued claim leaves the queue while the limiter exists.
+        // The claim in the queue of the key's live entry. `None` before it enters the queue, and once the future has
+        // completed. Dropped first: it leaves the queue while the limiter exists.
         #[pin]
-        stage: Stage,
+        queued: Option<Claim<InUse>>,
         // `None` once the future has completed.
         held: Option<(M, F)>,
         hash: u64,
@@ -67,23 +68,9 @@ pin_project! {
     }
 }
 
-pin_project! {
-    #[project = StageProjection]
-    enum Stage {
-        // Not polled yet, or completed.
-        Idle,
-        Queued {
-            #[pin]
-            claim: Claim<InUse>,
-            // Whether the claim has been polled. From then on an error is not counted as a refusal.
-            has_entered: bool,
-        },
-    }
-}
-
 impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
     pub(super) fn new(map: M, key: F, cost: u64) -> Self {
-        Self { held: Some((map, key)), hash: 0, cost, allowed: Allowed::ANY, stage: Stage::Idle, form: PhantomData }
+        Self { held: Some((map, key)), hash: 0, cost, allowed: Allowed::ANY, queued: None, form: PhantomData }
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
@@ -154,7 +141,7 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
             uncount_free_grant();
         }
         poll_paid(cx, |cx| {
-            if !is_tried && matches!(self.stage, Stage::Idle) {
+            if !is_tried && self.queued.is_none() {
                 let this = self.as_mut().project();
                 match Self::take_at_once(this.held, this.hash, *this.cost) {
                     Ok(grant) => return Poll::Ready(Ok(grant)),
@@ -175,30 +162,27 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> KeyedClaim<M, F, Q> {
         let (map, key) = this.held.as_ref().expect("a keyed claim was polled after it had completed");
         let (map, cost) = (map.map(), *this.cost);
         let key = Hashed { form: key.borrow(), hash: *this.hash };
-        if let Stage::Idle = *this.stage {
+        let is_first = this.queued.is_none();
+        if is_first {
             match map.arrive(key, cost, this.allowed.nanos(), live)? {
                 Ok(taken) => return Poll::Ready(Ok(taken)),
                 Err(live) => {
-                    let claim = Claim::with_limit(live, cost, *this.allowed);
-                    this.stage.set(Stage::Queued { claim, has_entered: false });
+                    this.queued.set(Some(Claim::with_limit(live, cost, *this.allowed)));
                 }
             }
         }
-        let StageProjection::Queued { claim, has_entered } = this.stage.as_mut().project() else {
-            unreachable!("the claim is queued")
-        };
-        let first = !std::mem::replace(has_entered, true);
+        let claim = this.queued.as_mut().as_pin_mut().expect("the claim is queued");
         let answer = claim.poll(cx);
-        if first && answer.is_pending() {
+        if is_first && answer.is_pending() {
             map.rank(Rank::Waited, key, 1);
         }
         let answer = ready!(answer);
         // A claim that had entered the queue and was removed from it was not refused.
-        if first && answer.as_ref().is_err_and(|error| !matches!(error, ConsumeError::TimedOut { .. })) {
+        if is_first && answer.as_ref().is_err_and(|error| !matches!(error, ConsumeError::TimedOut { .. })) {
             map.count_refusal(key);
         }
         let taken = answer.map(|permit| map.taken(key, permit));
-        this.stage.set(Stage::Idle);
+        this.queued.set(None);
         Poll::Ready(taken)
     }
 }
@@ -210,7 +194,7 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> Future for KeyedClaim<
     // Inlined at every `.await`, and calls for the rest: a grant without waiting needs nothing else.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let is_free = matches!(self.stage, Stage::Idle) && count_free_grant();
+        let is_free = self.queued.is_none() && count_free_grant();
         let mut live = None;
         if is_free {
             let this = self.as_mut().project();
@@ -225,7 +209,7 @@ impl<M: MapRef, F: HeldKey<Q>, Q: ToKey<M::Key> + ?Sized> Future for KeyedClaim<
 
 impl<M: MapRef, F, Q: ?Sized> fmt::Debug for KeyedClaim<M, F, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waits = !matches!(self.stage, Stage::Idle);
+        let waits = self.queued.is_some();
         f.debug_struct("KeyedClaim").field("cost", &self.cost).field("waits", &waits).finish_non_exhaustive()
     }
 }
