@@ -8,13 +8,6 @@ use super::tree::Tree;
 use std::num::NonZeroU64;
 
 impl Tree {
-    /// An installment was served at `at`: charges the classes on its path. The owner then tells what the front claim of the
-    /// leaf [lacks](Self::set_front) now.
-    #[inline]
-    pub(crate) fn pay(&mut self, pick: Pick, at: u64) {
-        self.charge(pick.leaf, pick, at);
-    }
-
     /// Charges an installment that was all that the front claim lacked. From now on the front claim of the leaf lacks `front`
     /// tokens; 0: no claim waits there.
     #[inline]
@@ -45,10 +38,11 @@ impl Tree {
         }
     }
 
-    /// Charges a class and those around it for an installment. Served by weight, it moves the virtual time at each level up
-    /// to its start tag.
+    /// An installment was served at `at`: charges a class, which is the leaf or one around it, and those around that. Served by
+    /// weight, it moves the virtual time at each level up to its start tag. The owner then tells what the front claim of the leaf
+    /// [lacks](Self::set_front) now.
     #[inline]
-    fn charge(&mut self, class: ClassId, pick: Pick, at: u64) {
+    pub(crate) fn charge(&mut self, class: ClassId, pick: Pick, at: u64) {
         let mut child = class;
         while child != ROOT {
             let node = &mut self.nodes[child as usize];

@@ -34,15 +34,6 @@ pub(crate) struct NextStep {
     pub(crate) serves: bool,
 }
 
-/// What an installment was for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Paid {
-    /// A part of the front claim of this leaf, or of a debt.
-    Installment,
-    /// The rest of the front claim of this leaf: it is granted.
-    Claim(ClassId),
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
@@ -201,17 +192,16 @@ impl Scheduler {
 
     /// Serves an installment at the instant of `supply`, which has the tokens.
     #[inline]
-    pub(crate) fn pay(&mut self, pick: Pick, supply: &mut Supply, base: u64) -> Paid {
+    pub(crate) fn pay(&mut self, pick: Pick, supply: &mut Supply, base: u64) {
         let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
         self.end_turn(pick);
-        if !self.tree.is_divided(id) && self.tree.front(id) == tokens {
-            self.note_taken(tokens, at);
-            supply.claim(tokens);
-            self.tree.pay(pick, at);
-            return Paid::Claim(id);
+        if self.tree.is_divided(id) || self.tree.front(id) != tokens {
+            return self.pay_part(pick, supply, base);
         }
-        self.pay_part(pick, supply, base)
+        self.note_taken(tokens, at);
+        supply.claim(tokens);
+        self.tree.charge(id, pick, at);
     }
 
     /// Pays the last installment of a claim, and puts the next claim of its leaf in front. `next` is the cost of the
@@ -254,7 +244,7 @@ impl Scheduler {
     }
 
     /// Pays an installment that is a part of a claim, or of a debt.
-    fn pay_part(&mut self, pick: Pick, supply: &mut Supply, base: u64) -> Paid {
+    fn pay_part(&mut self, pick: Pick, supply: &mut Supply, base: u64) {
         let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
         let leaf = self.leaf(id);
@@ -264,19 +254,17 @@ impl Scheduler {
         } else {
             self.note_taken(tokens, at);
         }
-        self.tree.pay(pick, at);
+        self.tree.charge(id, pick, at);
         if leaf.owed > 0 {
             supply.pass(0, tokens);
             self.set_leaf(id, Leaf { owed: leaf.owed - tokens, ..leaf }, at);
         } else if leaf.cost - leaf.paid == tokens {
             supply.claim(tokens);
             supply.grant_aside(leaf.paid);
-            return Paid::Claim(id);
         } else {
             supply.set_aside(tokens);
             self.set_leaf(id, Leaf { paid: leaf.paid + tokens, ..leaf }, at);
         }
-        Paid::Installment
     }
 
     /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, or 0,

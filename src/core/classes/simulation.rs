@@ -2,7 +2,7 @@
 
 use super::floor::Rate;
 use super::offer::{Backlog, ClassId};
-use super::scheduler::{Paid, Scheduler};
+use super::scheduler::Scheduler;
 use super::tree::Tree;
 use crate::core::supply::Supply;
 use std::collections::BTreeMap;
@@ -40,11 +40,12 @@ impl Scheduler {
             let pick = next.pick.filter(|_| next.serves);
             supply.mint(at, next.pick.map(|pick| base.wrapping_add(pick.tokens)));
             let Some(pick) = pick else { continue };
-            let paid = scheduler.pay(pick, &mut supply, base);
+            scheduler.pay(pick, &mut supply, base);
             base = base.wrapping_add(pick.tokens);
             backlog.all = backlog.all.saturating_sub(pick.tokens);
             backlog.own = backlog.own.saturating_sub(if pick.leaf == leaf { pick.tokens } else { 0 });
-            if let Paid::Claim(granted) = paid {
+            if next.is_last {
+                let granted = pick.leaf;
                 let own = (granted == leaf).then_some((cost, 0));
                 let queue = queues.entry(granted).or_insert_with(|| queue(granted).chain(own).peekable());
                 let (_, debt) = queue.next()?;

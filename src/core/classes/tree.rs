@@ -2,7 +2,7 @@
 //!
 //! Pure: no queues, no lock, no clock. The owner keeps the queue of each leaf and tells the tree what the front claim
 //! of each queue still lacks ([`Tree::set_front`]). The tree [picks](Tree::pick) the leaf to be served next and the
-//! installment, and the owner reports each installment that was served ([`Tree::pay`]). The owner's time never moves
+//! installment, and the owner reports each installment that was served ([`Tree::charge`]). The owner's time never moves
 //! back.
 //!
 //! This file holds the shape of the tree and its configuration; `node.rs` what is known of each class, `limits.rs` what

@@ -105,7 +105,7 @@ impl State {
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let Some((number, cost)) = classes.offered_joint(class) else { return };
         let paid = classes.scheduler.paid(pick.leaf);
-        classes.scheduler.tree.pay(pick, now);
+        classes.scheduler.tree.charge(pick.leaf, pick, now);
         classes.count_served(class, pick);
         classes.take_joint_turn(class, number);
         self.queue.count_aside();

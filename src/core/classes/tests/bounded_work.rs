@@ -247,7 +247,7 @@ fn tags_do_not_overflow() {
         }
         let pick = tree.pick().expect("two leaves wait");
         served[usize::from(pick.leaf == b)] += 1;
-        tree.pay(pick, round);
+        tree.charge(pick.leaf, pick, round);
         tree.set_front(pick.leaf, 0, round);
         tree.set_front(pick.leaf, TOKENS, round);
         assert!(tree.rare(ROOT).largest <= tags::MAX_TAG);
@@ -266,7 +266,7 @@ fn tags_do_not_overflow() {
     for round in 20_000..20_006 {
         let pick = tree.pick().expect("two leaves wait");
         picked.push(pick.leaf);
-        tree.pay(pick, round);
+        tree.charge(pick.leaf, pick, round);
         tree.set_front(pick.leaf, TOKENS - round, round);
     }
     assert_eq!(picked.iter().filter(|leaf| **leaf == idle).count(), 3, "{picked:?}");
