@@ -68,7 +68,8 @@ pub struct Core {
     /// Atomic positions, for the fast path without the lock.
     pub(crate) rovers: Rovers,
     pub(crate) time: Time,
-    /// True if there is an in-flight cap: grants then release their tokens on drop. Fixed at construction.
+    /// True if there is an in-flight cap, here or in the parent: grants then release their tokens on drop. Fixed at
+    /// construction.
     pub(crate) capped: bool,
     /// Whether replenishers use the fine timer in addition to tokio's. Fixed at construction.
     pub(crate) fine: bool,
@@ -161,11 +162,13 @@ impl Core {
     /// Makes this the core of `key`: `driver` serves its queue, and `parent` is the parent of all keys, if there is
     /// one.
     pub(crate) fn one_of_many(mut self, driver: Arc<dyn QueueDriver>, key: KeyName, parent: Option<Parent>) -> Self {
-        if parent.is_some() {
+        let has_cap = self.capped;
+        if let Some(parent) = &parent {
             self.has_parent = true;
+            self.capped |= parent.capped;
             self.state.lock().set_parent();
         }
-        let parent_link = parent.map(|parent| ParentLink::new(parent, &self.time, key));
+        let parent_link = parent.map(|parent| ParentLink::new(parent, &self.time, key, has_cap));
         self.link = Some(Box::new(ChildLink { driver, key_hash: key.hash, parent_link }));
         self
     }

@@ -14,7 +14,7 @@ use crate::deadline::{Allowed, Deadline};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::Grant;
 use crate::handle::{Handle, Limiter};
-use locked::LockOrder;
+use locked::{LockOrder, Needed};
 use member::Member;
 use std::any::Any;
 use std::cmp::Reverse;
@@ -115,17 +115,8 @@ pub fn try_join<L: Handle, const N: usize>(
     claims: [(&L, u64); N],
 ) -> Result<[Grant<'_, L>; N], JoinError<TryAcquireError>> {
     let mut members = claims.map(Member::new);
-    if let Some(limiter) = repeated(&members) {
-        return Err(JoinError::Repeated { limiter });
-    }
-    if let Some(limiter) = in_dry_run(&members) {
-        return Err(JoinError::InDryRun { limiter });
-    }
-    if let Some(limiter) = among_classes(&members) {
-        return Err(JoinError::DistributedClasses { limiter });
-    }
-    let refusal = LockOrder::of(&members)
-        .lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal(&members) });
+    let order = lock_order(&members)?;
+    let refusal = order.lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal() });
     match refusal {
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
@@ -158,7 +149,7 @@ pub enum JoinError<E = ConsumeError> {
         /// The index of the limiter in the array.
         limiter: usize,
     },
-    /// A limiter is in the array twice, itself or by two of its classes, and would wait for itself.
+    /// A limiter is in the array twice, itself, by two of its classes, or as the parent of a key, and would wait for itself.
     Repeated {
         /// The second index of the limiter in the array.
         limiter: usize,
@@ -212,23 +203,20 @@ struct Waiting {
     set: Arc<JointSet>,
     /// The number of the claim in the set.
     number: u64,
-    /// For each member of the set the index of its limiter in the caller's array.
-    indices: Vec<usize>,
+    /// What each member of the set is for.
+    of: Vec<Needed>,
 }
 
-fn in_dry_run<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
-    members.iter().position(|member| member.core().has_dry_run())
-}
-
-fn among_classes<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
-    members.iter().position(|member| member.core().shares_among_classes())
-}
-
-fn repeated<L: Handle>(members: &[Member<'_, L>]) -> Option<usize> {
-    let twice = |(index, member): &(usize, &Member<'_, L>)| {
-        members[..*index].iter().any(|earlier| std::ptr::eq(earlier.core(), member.core()))
-    };
-    members.iter().enumerate().find(twice).map(|(index, _)| index)
+/// The queues of these limiters, if they can be joined.
+fn lock_order<'a, L: Handle, E>(members: &[Member<'a, L>]) -> Result<LockOrder<'a>, JoinError<E>> {
+    let order = LockOrder::of(members).map_err(|limiter| JoinError::Repeated { limiter })?;
+    if let Some(limiter) = members.iter().position(|member| member.core().has_dry_run()) {
+        return Err(JoinError::InDryRun { limiter });
+    }
+    match members.iter().position(|member| member.core().shares_among_classes()) {
+        Some(limiter) => Err(JoinError::DistributedClasses { limiter }),
+        None => Ok(order),
+    }
 }
 
 impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
@@ -274,10 +262,12 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
             Cancelled::Called(called) => Poll::Ready(self.answer(&waiting, called)),
             Cancelled::Waiting(dues) => {
                 // Of the limiters that would have been ready last, the first.
-                let last = dues.into_iter().zip(&waiting.indices).max_by_key(|(due, index)| (*due, Reverse(**index)));
-                let limiter = last.map_or(0, |(_, index)| *index);
-                let error =
-                    self.members.as_ref().map_or(ConsumeError::Closed, |members| members[limiter].timed_out(waited));
+                let last = dues.into_iter().zip(&waiting.of).max_by_key(|(due, of)| (*due, Reverse(of.limiter)));
+                let Needed { limiter, is_parent } = last.map_or(waiting.of[0], |(_, of)| *of);
+                let error = self
+                    .members
+                    .as_ref()
+                    .map_or(ConsumeError::Closed, |members| members[limiter].timed_out(waited, is_parent));
                 Poll::Ready(Err(JoinError::Refused { limiter, error }))
             }
         }
@@ -304,14 +294,15 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
         match called {
             Called::Granted(words) => {
                 let Some(members) = &mut self.members else { return Ok(()) };
-                for (index, word) in waiting.indices.iter().zip(words) {
-                    members[*index].granted = Some(word);
+                for (of, word) in waiting.of.iter().zip(words).filter(|(of, _)| !of.is_parent) {
+                    members[of.limiter].granted = Some(word);
                 }
                 Ok(())
             }
             Called::Refused { member, outcome } => {
                 let error = outcome.into_result().err().unwrap_or(ConsumeError::Closed);
-                Err(JoinError::Refused { limiter: waiting.indices[member], error })
+                let Needed { limiter, is_parent } = waiting.of[member];
+                Err(JoinError::Refused { limiter, error: if is_parent { error.as_parent() } else { error } })
             }
         }
     }
@@ -319,20 +310,12 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
     /// The first poll: takes all costs, or enters all queues.
     fn arrive(&mut self, waker: &Waker) -> Poll<Result<(), JoinError>> {
         let members = self.members.as_mut().expect("polled after it was ready");
-        if let Some(limiter) = repeated(members) {
-            return Poll::Ready(Err(JoinError::Repeated { limiter }));
-        }
-        if let Some(limiter) = in_dry_run(members) {
-            return Poll::Ready(Err(JoinError::InDryRun { limiter }));
-        }
-        if let Some(limiter) = among_classes(members) {
-            return Poll::Ready(Err(JoinError::DistributedClasses { limiter }));
-        }
+        let order = lock_order(members)?;
         // Clone the waker before taking the locks: `Waker::clone` is user code and may panic.
         let mut waker = Some(waker.clone());
         let hosts = members.each_ref().map(|member| member.core().host());
         let allowed = self.allowed.nanos();
-        let entered = LockOrder::of(members).lock(|queues| {
+        let entered = order.lock(|queues| {
             if !queues.must_wait(members, &hosts, allowed)? {
                 return Ok(None);
             }

@@ -82,7 +82,7 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
         self.count_refundable();
         let uncharged = self.refundable.min(self.cost.saturating_sub(actual));
         let (core, class) = (self.scope.core(), self.scope.class());
-        self.cost = core.resettle_in(sample, class, self.cost, actual, self.word, uncharged);
+        self.cost = core.resettle_everywhere(sample, class, self.cost, actual, self.word, uncharged);
         self.refundable -= uncharged;
     }
 

@@ -54,6 +54,9 @@ impl Core {
         if let Some(ticket) = self.rovers.try_claim(cost) {
             return Ok(GrantWord::plain(self.rovers.remaining_after(ticket)));
         }
+        if let Some(parent_link) = self.parent_link() {
+            return self.try_acquire_with_parent(parent_link, cost);
+        }
         // The tail is read before the time, as in `sample`.
         let tail = self.rovers.tail();
         let now = self.time.now();

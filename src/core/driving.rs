@@ -80,31 +80,31 @@ impl Core {
         true
     }
 
-    /// The other queues that joint claims in this queue wait in, or its parent.
+    /// The other queues that joint claims in this queue wait in, and its parent.
     fn tied_to(&self) -> Vec<Arc<Self>> {
-        if let Some(parent) = self.parent() {
-            return vec![Arc::clone(parent)];
-        }
         let sets: Vec<Arc<JointSet>> = self.state.lock().joint().into_iter().flat_map(Fronts::sets).cloned().collect();
         let members = sets.iter().flat_map(|set| &set.members).filter_map(|member| member.core.upgrade());
-        members.filter(|peer| !std::ptr::eq(&**peer, self)).collect()
+        members.filter(|peer| !std::ptr::eq(&**peer, self)).chain(self.parent().cloned()).collect()
     }
 
     /// Ticks the queues that joint claims in this queue also wait in, and those tied to them in turn. Returns true if
     /// there are any.
     pub(crate) fn tick_tied(&self) -> bool {
-        // The parent itself is skipped: a child with waiters has it driven already.
-        let mut tied = self.parent().map_or_else(|| self.tied_to(), |parent| parent.tied_to());
+        let (mut tied, mut is_tied) = (self.tied_to(), false);
         let mut seen: HashMap<*const Self, Arc<Self>> = HashMap::new();
         while let Some(peer) = tied.pop() {
             if std::ptr::eq(&*peer, self) || seen.contains_key(&Arc::as_ptr(&peer)) {
                 continue;
             }
-            peer.tick();
+            // The parent itself is skipped: a child with waiters has it driven already.
+            if self.parent().is_none_or(|parent| !Arc::ptr_eq(parent, &peer)) {
+                peer.tick();
+                is_tied = true;
+            }
             tied.extend(peer.tied_to());
             seen.insert(Arc::as_ptr(&peer), peer);
         }
-        !seen.is_empty()
+        is_tied
     }
 
     /// The runtimes that serve this queue.

@@ -38,7 +38,7 @@ impl Core {
     }
 
     /// The bound of the parent that holds back a claim of `cost` that this limiter does not hold back, and its name.
-    fn holder_in_parent(&self, cost: u64) -> (Bound, Name) {
+    pub(crate) fn holder_in_parent(&self, cost: u64) -> (Bound, Name) {
         let Some(parent) = self.parent_link().map(|link| &link.parent) else { return (Bound::Queue, Name::NONE) };
         let (by, name) = parent.limiter.leaving(|state, rovers, _| state.holder_of_new(rovers, parent.group, cost));
         (by.of_parent(), name)

@@ -1,4 +1,4 @@
-//! What is done with a grant: tokens are released, settled for, or given back.
+//! What is done with a grant: tokens are released, settled for, or given back, in the parent too if there is one.
 
 use super::Core;
 use crate::core::classes::{ClassId, ROOT};
@@ -27,6 +27,7 @@ impl Core {
         self.leaving(|state, rovers, _| {
             state.give_back(rovers, Refund::new(class, cost, word.refundable(cost), word));
         });
+        self.give_back_to_parent(cost);
     }
 
     /// How many tokens remain after a grant in a class with this word. If the word tells the instant of the grant, the number
@@ -46,6 +47,9 @@ impl Core {
         if !self.rovers.try_release(cost) {
             self.release_to_waiters(cost);
         }
+        if let Some(parent) = self.capped_parent() {
+            parent.release(cost);
+        }
     }
 
     /// A panic may be dropping the grant: so if the clock panics, the last sample is used. Waiters that are due by then are
@@ -57,7 +61,14 @@ impl Core {
     }
 
     pub(crate) fn forget(&self, cost: u64) {
-        self.rovers.add_owed(cost);
+        if self.has_own_cap() {
+            self.rovers.add_owed(cost);
+        }
+        self.capped_parent().into_iter().for_each(|parent| parent.forget(cost));
+    }
+
+    fn has_own_cap(&self) -> bool {
+        self.parent_link().map_or(self.capped, |link| link.has_cap)
     }
 
     pub(crate) fn release_owed(&self, asked: u64) -> Result<(), ReleaseError> {
@@ -71,7 +82,15 @@ impl Core {
         if !self.capped {
             return Err(ReleaseError::NotCapped);
         }
-        self.rovers.take_owed(asked).map_err(|owed| ReleaseError::TooMuch { asked, owed })
+        let has_own = self.has_own_cap();
+        if has_own {
+            self.rovers.take_owed(asked).map_err(|owed| ReleaseError::TooMuch { asked, owed })?;
+        }
+        let in_parent = self.capped_parent().map_or(Ok(()), |parent| parent.take_owed(asked));
+        if has_own && in_parent.is_err() {
+            self.rovers.add_owed(asked);
+        }
+        in_parent
     }
 
     /// Changes the cost of a grant from `cost` to `actual`, and returns its cost from now on.
@@ -80,6 +99,25 @@ impl Core {
     /// If the clock panics; then nothing has changed.
     pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
         self.resettle_in(|core| Some(core.sample()), ROOT, cost, actual, GrantWord::NOTHING, 0)
+    }
+
+    /// [`resettle_in`](Self::resettle_in) here and in the parent, if there is one: both are charged the same.
+    pub(crate) fn resettle_everywhere(
+        &self,
+        sample: impl FnOnce(&Self) -> Option<Sample>,
+        class: ClassId,
+        cost: u64,
+        actual: u64,
+        word: GrantWord,
+        uncharged: u64,
+    ) -> u64 {
+        let Some(link) = self.parent_link() else {
+            return self.resettle_in(sample, class, cost, actual, word, uncharged);
+        };
+        let most = cost.saturating_add(link.parent.state.lock().extra_charge(cost, actual.max(cost)));
+        let settled = self.resettle_in(sample, class, cost, actual.min(most), word, uncharged);
+        link.parent.resettle(Some((link.key, link.weight())), cost, settled);
+        settled
     }
 
     /// Changes the cost of a grant made in a class, as of `sample`; without one, as of the last. If `actual` is less than

@@ -32,13 +32,17 @@
 //!   tokens of the debt to it. But tokens that are there already when the debt is charged, or that come in at once later,
 //!   pay the debt first; and with classes or a sliding quota all do.
 //!
+//! * A joint claim over a key under a parent has the parent as a member too, with the sum of the costs of such keys; in a
+//!   parent with classes, in the class of the key. It has no proxy. While it holds the key, the proxy of the key's front claim
+//!   leaves.
+//!
 //! This is a reservation at the instant at which the last resource is free, as in EASY backfilling: later claims pass as
 //! long as they leave the reservation alone.
 //!
 //! # Reviews
 //!
-//! A *review* of a set (see [`review`]) decides all this, and acts, under the locks of all members. Locks are taken in the
-//! order of the members' addresses; the lock of the set itself is the innermost. A review is due at the joint instant, and
+//! A *review* of a set (see [`review`]) decides all this, and acts, under the locks of all members. Limiters with a parent
+//! are locked first, then the others, each by address; the lock of the set itself is the innermost. A review is due at the joint instant, and
 //! at once after something has changed an instant: a turn, tokens that came in, the end of a pause, another quota, a cap.
 //! Each member knows the joint instants of its fronts and is not served past one of them without the review, and before a
 //! review goes on, the fronts of other sets are reviewed that it made urgent. So the order of events is that of their
@@ -72,3 +76,5 @@ pub(crate) use set::{Called, JointSet, Member, Part};
 
 /// How many limiters a joint claim can be over.
 pub(crate) const MAX_MEMBERS: usize = 32;
+/// How many limiters are locked together: each of them can be that of a key under a parent.
+pub(crate) const MOST_LOCKED: usize = 2 * MAX_MEMBERS;

@@ -13,10 +13,12 @@
 //! dropped after it is released.
 
 use super::Core;
+use crate::core::joint::MOST_LOCKED;
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, Reach, Sample, Served, State};
 use crate::core::wakes::Wakes;
 use crate::sync::MutexGuard;
+use arrayvec::ArrayVec;
 
 /// How many steps [`Core::look_ahead`] takes before it looks at the rest at once: enough for 250,000 waiters.
 const MOST_STEPS_AHEAD: usize = 16;
@@ -33,66 +35,116 @@ pub(crate) struct Locked<'a> {
     rest: Option<(Sample, bool)>,
 }
 
+/// The limiters that are locked together: one or two, or those of a joint claim.
+pub(crate) trait Cores<'a> {
+    type Locked: AsMut<[Locked<'a>]>;
+
+    fn all(&self) -> &[&'a Core];
+
+    /// Locks them in their order. `sample` is told the place of each.
+    fn lock(&self, sample: impl Fn(usize) -> Option<Sample>) -> Self::Locked;
+}
+
+impl<'a, const N: usize> Cores<'a> for [&'a Core; N] {
+    type Locked = [Locked<'a>; N];
+
+    fn all(&self) -> &[&'a Core] {
+        self
+    }
+
+    #[inline]
+    fn lock(&self, sample: impl Fn(usize) -> Option<Sample>) -> [Locked<'a>; N] {
+        std::array::from_fn(|place| Locked::lock(self[place], sample(place)))
+    }
+}
+
+impl<'a, const MOST: usize> Cores<'a> for ArrayVec<&'a Core, MOST> {
+    type Locked = ArrayVec<Locked<'a>, MOST>;
+
+    fn all(&self) -> &[&'a Core] {
+        self
+    }
+
+    fn lock(&self, sample: impl Fn(usize) -> Option<Sample>) -> ArrayVec<Locked<'a>, MOST> {
+        self.iter().enumerate().map(|(place, core)| Locked::lock(core, sample(place))).collect()
+    }
+}
+
 /// Runs `act` on the locked states of `cores`; see the head of this file. `samples` are the readings of tail and time,
 /// `None` where the clock panicked: the last sample is used then. `align` can change the samples once the locks are
 /// held. Afterwards the caller runs [`Wakes::run`].
 #[inline]
-pub(crate) fn with_locked<'a, const N: usize, R>(
+pub(crate) fn with_locked<'a, C: Cores<'a>, R>(
     wakes: &mut Wakes,
-    cores: [&'a Core; N],
-    samples: [Option<Sample>; N],
+    cores: C,
+    samples: &[Option<Sample>],
     reach: Reach,
     catch_up: CatchUp,
-    align: impl Fn(&mut [Locked<'a>; N]),
-    act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
+    align: impl Fn(&mut [Locked<'a>]),
+    act: impl FnOnce(&mut [Locked<'a>], &mut Wakes) -> R,
 ) -> R {
-    let mut queues = lock(cores, samples);
-    align(&mut queues);
+    let mut locked = cores.lock(|place| samples[place]);
+    align(locked.as_mut());
     // A parent is served before its child.
-    while !queues.iter_mut().rev().all(|queue| queue.settle(reach, wakes)) {
+    while !locked.as_mut().iter_mut().rev().all(|queue| queue.settle(reach, wakes)) {
+        let queues = locked.as_mut();
         let is_full = wakes.is_full();
         let awaited = queues.iter_mut().find_map(|queue| queue.state.awaited_child());
-        let reviews = queues.each_ref().map(|queue| queue.state.due_review());
-        let before = queues.each_mut().map(|queue| queue.interrupt());
-        drop(queues);
+        let reviews: Vec<_> = queues.iter().filter_map(|queue| queue.state.due_review()).collect();
+        queues.iter_mut().for_each(Locked::interrupt);
+        drop(locked);
         wakes.wake_or_ask(awaited);
-        reviews.into_iter().flatten().for_each(|set| set.review(wakes));
-        queues = lock(cores, std::array::from_fn(|index| cores[index].sample_or_last().or(Some(before[index]))));
-        align(&mut queues);
+        reviews.into_iter().for_each(|set| set.review(wakes));
+        locked = cores.lock(|place| cores.all()[place].sample_or_last());
+        align(locked.as_mut());
+        let queues = locked.as_mut();
         if is_full && catch_up == CatchUp::Batch && queues.iter().all(|queue| queue.core.can_hand_over(&queue.state)) {
             queues.iter_mut().for_each(|queue| queue.is_behind = true);
             break;
         }
     }
+    let queues = locked.as_mut();
     queues
         .iter_mut()
         .filter(|queue| !queue.is_behind)
         .for_each(|queue| queue.state.note_sample(&queue.core.rovers, queue.sample));
-    let result = act(&mut queues, wakes);
+    let result = act(queues, wakes);
     let mut is_done = true;
     for queue in queues.iter_mut().rev() {
         is_done &= queue.finish(wakes);
     }
-    let rest = if is_done { None } else { Some(queues.each_ref().map(|queue| queue.rest)) };
-    drop(queues);
-    wakes.wake_all();
-    if let Some(rest) = rest {
-        cores.into_iter().zip(rest).for_each(|(core, rest)| core.serve_rest(rest, wakes));
+    if is_done {
+        drop(locked);
+        wakes.wake_all();
+    } else {
+        serve_rest(locked, wakes);
     }
     result
 }
 
-#[inline]
-pub(super) fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; N]) -> [Locked<'_>; N] {
-    std::array::from_fn(|index| {
-        let (core, sample) = (cores[index], samples[index]);
-        let state = core.state.lock();
-        let sample = sample.unwrap_or_else(|| state.last_sample());
-        Locked::new(core, sample, state)
-    })
+/// Releases the locks, and serves what an operation left.
+#[cold]
+#[inline(never)]
+fn serve_rest<'a>(mut locked: impl AsMut<[Locked<'a>]>, wakes: &mut Wakes) {
+    let rest = |queue: &Locked<'a>| Some((queue.core, queue.rest?));
+    let rest: ArrayVec<_, MOST_LOCKED> = locked.as_mut().iter().filter_map(rest).collect();
+    drop(locked);
+    wakes.wake_all();
+    for (core, (before, is_behind)) in rest {
+        let sample = core.sample_or_last().unwrap_or(before);
+        core.serve_locked(core.state.lock(), sample, is_behind, wakes);
+    }
 }
 
 impl<'a> Locked<'a> {
+    /// Locks a queue. Without a sample the last one is used.
+    #[inline]
+    pub(super) fn lock(core: &'a Core, sample: Option<Sample>) -> Self {
+        let state = core.state.lock();
+        let sample = sample.unwrap_or_else(|| state.last_sample());
+        Self::new(core, sample, state)
+    }
+
     #[inline]
     pub(super) fn new(core: &'a Core, sample: Sample, state: MutexGuard<'a, State>) -> Self {
         state.assert_kept(&core.rovers);
@@ -106,9 +158,8 @@ impl<'a> Locked<'a> {
     }
 
     /// Call before the locks are released although the action has not run, or the queue is not served up to its sample.
-    pub(super) fn interrupt(&mut self) -> Sample {
+    pub(super) fn interrupt(&mut self) {
         self.state.leave_unfinished(&self.core.rovers);
-        self.sample
     }
 
     /// Completes the action. Returns false, and sets `rest`, if the queue has to be served again.
@@ -206,8 +257,8 @@ impl Core {
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
         let mut wakes = Wakes::default();
-        let act = |[queue]: &mut [Locked<'_>; 1], _: &mut Wakes| queue.act(act);
-        let result = with_locked(&mut wakes, [self], [sample], reach, catch_up, |_| (), act);
+        let result =
+            with_locked(&mut wakes, [self], &[sample], reach, catch_up, |_| (), |queues, _| queues[0].act(act));
         wakes.run();
         result
     }
@@ -216,7 +267,7 @@ impl Core {
     pub(crate) fn tick(&self) {
         let sample = self.sample();
         let mut wakes = Wakes::default();
-        with_locked(&mut wakes, [self], [Some(sample)], Reach::Held, CatchUp::Batch, |_| (), |_, _| ());
+        with_locked(&mut wakes, [self], &[Some(sample)], Reach::Held, CatchUp::Batch, |_| (), |_, _| ());
         wakes.run();
     }
 
@@ -227,14 +278,6 @@ impl Core {
         let state = self.state.lock();
         let sample = sample.unwrap_or_else(|| state.last_sample());
         self.serve_locked(state, sample, false, wakes);
-    }
-
-    /// Serves what an operation left; see [`Locked`].
-    #[cold]
-    fn serve_rest(&self, rest: Option<(Sample, bool)>, wakes: &mut Wakes) {
-        let Some((before, is_behind)) = rest else { return };
-        let sample = self.sample_or_last().unwrap_or(before);
-        self.serve_locked(self.state.lock(), sample, is_behind, wakes);
     }
 
     /// Serves one batch, or nothing if the queue `is_behind`, and leaves the rest to the drivers.
@@ -287,7 +330,7 @@ impl Core {
 
     /// Records, before the lock is released, whether the front of this queue needs something from the parent.
     #[inline]
-    pub(super) fn note_parent_poll(&self, state: &State, wakes: &mut Wakes) {
+    pub(crate) fn note_parent_poll(&self, state: &State, wakes: &mut Wakes) {
         if state.wants_parent(&self.rovers) {
             wakes.push_parent_poll(self.weak());
         }

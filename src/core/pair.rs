@@ -3,23 +3,26 @@
 
 use super::Core;
 use crate::core::classes::ROOT;
-use crate::core::locked::{Locked, lock, with_locked};
+use crate::core::locked::{Cores, Locked, with_locked};
 use crate::core::outcome::Outcome;
 use crate::core::parent::{ParentLink, Proxy};
 use crate::core::queue::Place;
-use crate::core::state::{CatchUp, Reach, State};
+use crate::core::state::{CatchUp, Reach, Served, State};
 use crate::core::wakes::Wakes;
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::GrantWord;
-use crate::sync::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
 impl Core {
-    /// Like [`try_acquire_unobserved`](Self::try_acquire_unobserved), but from both this limiter and its parent, if
-    /// there is one.
-    pub(crate) fn try_acquire_with_parent(&self, cost: u64) -> Result<GrantWord, TryAcquireError> {
-        let Some(parent_link) = self.parent_link() else { return self.try_acquire_unobserved(cost) };
+    /// [`try_acquire_unobserved`](Self::try_acquire_unobserved) from both this limiter and its parent.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn try_acquire_with_parent(
+        &self,
+        parent_link: &ParentLink,
+        cost: u64,
+    ) -> Result<GrantWord, TryAcquireError> {
         let mut wakes = Wakes::default();
         let (answer, source_task_is_gone) = self.with_parent(parent_link, &mut wakes, |both, _| {
             (both.try_acquire(cost), both.parent.state.source_task_is_gone())
@@ -60,17 +63,19 @@ impl Core {
             if wakes.is_full() {
                 wakes.wake_all();
             }
-            let mut queues = lock([self, &*parent_link.parent.limiter], [self.sample_or_last(), None]);
+            let own = self.sample_or_last();
+            let mut queues = [self, &*parent_link.parent.limiter].lock(|place| own.filter(|_| place == 0));
             let [child, parent] = &mut queues;
             if !parent.state.awaits(self) {
                 return;
             }
             before = before.or(Some(child.state.supply.synced()));
-            if child.settle(Reach::Held, wakes) {
-                Both { child, parent, parent_link }.serve_front(before, wakes);
+            let mut both = Both { child, parent, parent_link };
+            if both.settle_child(wakes) {
+                both.serve_front(before, wakes);
             }
             let is_answered = !parent.state.awaits(self);
-            queues.iter_mut().for_each(|queue| _ = queue.interrupt());
+            queues.iter_mut().for_each(Locked::interrupt);
             drop(queues);
             if is_answered {
                 break;
@@ -91,7 +96,8 @@ impl Core {
         let cores = [self, &*parent_link.parent.limiter];
         // If a clock panics, use the last sample: the callers rely on this function to run to its end.
         let samples = cores.map(Self::sample_or_last);
-        let align = |[child, parent]: &mut [Locked<'_>; 2]| {
+        let align = |queues: &mut [Locked<'_>]| {
+            let [child, parent] = queues else { return };
             if parent_link.one_clock {
                 // Another caller, with a later reading of the time, may have served the child up to the instant at
                 // which its front became ready. The request to the parent then counts from that instant, not from an
@@ -100,7 +106,8 @@ impl Core {
                 parent.sample.now = parent.sample.now.max(u64::try_from(seen).unwrap_or(0));
             }
         };
-        with_locked(wakes, cores, samples, Reach::Held, CatchUp::Fully, align, |[child, parent], wakes| {
+        with_locked(wakes, cores, &samples, Reach::Held, CatchUp::Fully, align, |queues, wakes| {
+            let [child, parent] = queues else { unreachable!("two are locked") };
             act(&mut Both { child, parent, parent_link }, wakes)
         })
     }
@@ -159,10 +166,9 @@ impl Both<'_, '_> {
             state.try_acquire(parent, group, cost, now)
         } else {
             // The key has a turn of its own among the claims that wait.
-            let ParentLink { key, weight, .. } = self.parent_link;
-            let class = state.join_key(group, *key, weight.load(Ordering::Relaxed).max(1));
+            let class = self.child.core.join_parent(state);
             let granted = state.try_acquire(parent, class, cost, now);
-            state.leave_key(class);
+            state.leave_class_of_key(class);
             granted
         };
         match granted {
@@ -197,6 +203,13 @@ impl Both<'_, '_> {
         }
     }
 
+    /// Serves the child. Returns false if the locks must be released before that is done. A joint claim of the child that has to
+    /// be reviewed is not waited for: the parent is one of its members, and may be waiting for the child.
+    fn settle_child(&mut self, wakes: &mut Wakes) -> bool {
+        let Locked { core, state, sample, .. } = &mut *self.child;
+        state.settle(&core.rovers, sample.now, Reach::Held, wakes) != Served::Again
+    }
+
     /// If the parent waits for the answer of the child, `before` is the instant up to which the child had been served before
     /// it was asked.
     fn serve_front(&mut self, before: Option<u64>, wakes: &mut Wakes) {
@@ -228,7 +241,7 @@ impl Both<'_, '_> {
             } else {
                 self.enter_parent_queue(cost);
             }
-            if !self.child.settle(Reach::Held, wakes) {
+            if !self.settle_child(wakes) {
                 return;
             }
         }
@@ -259,7 +272,7 @@ impl Both<'_, '_> {
             let at = self.instant_of_parent();
             self.child.state.grant_ready_front(rovers, at, self.child.sample.now, wakes);
         }
-        self.child.settle(Reach::Held, wakes)
+        self.settle_child(wakes)
     }
 
     /// The instant up to which the parent has been served, in the child's time; on different clocks, the child's own.
@@ -288,12 +301,10 @@ impl Both<'_, '_> {
         let mut proxy = self.parent_link.proxy.lock();
         let Proxy { place, class } = &mut *proxy;
         let mut place = place.get_or_insert_with(|| Box::pin(Place::new())).as_mut();
-        let mut class_of_key = || {
-            let (group, key) = (self.parent_link.parent.group, self.parent_link.key);
-            let weight = self.parent_link.weight.load(Ordering::Relaxed).max(1);
-            *class.get_or_insert_with(|| state.join_key(group, key, weight))
+        let class = match self.parent.core.has_classes {
+            true => *class.get_or_insert_with(|| self.child.core.join_parent(state)),
+            false => ROOT,
         };
-        let class = if self.parent.core.has_classes { class_of_key() } else { ROOT };
         // If the parent awaits this child, the caller lets the parent go on once the child has answered.
         let is_awaited = state.awaits(self.child.core);
         drop(state.depart(rovers, place.as_mut(), class));

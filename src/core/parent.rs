@@ -17,6 +17,9 @@
 //! orders these classes as any others. The class of a key never has a second claim in its queue. Without the answer the
 //! scheduler would treat the class as idle when its proxy leaves, and serve its siblings, whatever their weights are.
 //!
+//! A joint claim over the child waits in both as a member of its set, without a proxy; see `core/joint.rs`. Its review needs
+//! both, so that the child answers without waiting for the review.
+//!
 //! A claim that the parent grants without waiting counts there from now, and in the child from the instant at which it
 //! became ready: no waiter pays for a late timer. A claim that had to wait in the parent's queue counts in both from
 //! the instant at which the parent granted it.
@@ -156,6 +159,8 @@ pub(super) struct ParentLink {
     pub(super) parent: Parent,
     /// Whether both limiters read the same clock.
     pub(super) one_clock: bool,
+    /// Whether the child itself has an in-flight cap.
+    pub(super) has_cap: bool,
     pub(super) key: KeyName,
     /// The weight of the key's class; 0 until it is set, which is the same as 1.
     pub(super) weight: AtomicU64,
@@ -173,9 +178,14 @@ pub(super) struct Proxy {
 }
 
 impl ParentLink {
-    pub(super) fn new(parent: Parent, time: &Time, key: KeyName) -> Self {
+    pub(super) fn new(parent: Parent, time: &Time, key: KeyName, has_cap: bool) -> Self {
         let one_clock = parent.limiter.time.is_one_with(time);
-        Self { parent, one_clock, key, weight: AtomicU64::new(0), proxy: Mutex::new(Proxy::default()) }
+        Self { parent, one_clock, has_cap, key, weight: AtomicU64::new(0), proxy: Mutex::new(Proxy::default()) }
+    }
+
+    /// The weight of the key's class.
+    pub(super) fn weight(&self) -> u64 {
+        self.weight.load(Ordering::Relaxed).max(1)
     }
 }
 
@@ -195,7 +205,7 @@ impl Drop for ParentLink {
                 state.go_on();
             }
             if let Some(class) = class.take() {
-                state.leave_key(class);
+                state.leave_class_of_key(class);
             }
         });
     }
@@ -206,12 +216,27 @@ impl Core {
         if self.has_parent { self.link.as_ref()?.parent_link.as_ref() } else { None }
     }
 
+    /// The parent of this limiter, which is that of a key.
+    pub(crate) fn parent_of_key(&self) -> Option<&Parent> {
+        self.parent_link().map(|link| &link.parent)
+    }
+
+    /// The class of this key in its parent, which is locked, for one more user of the class.
+    pub(crate) fn join_parent(&self, parent: &mut State) -> ClassId {
+        self.parent_link().map_or(ROOT, |link| parent.join_key(link.parent.group, link.key, link.weight()))
+    }
+
     /// The parent of this limiter.
     pub(crate) fn parent(&self) -> Option<&Arc<Core>> {
         self.parent_link().map(|parent_link| &parent_link.parent.limiter)
     }
 
-    /// Returns tokens that the parent has granted to a claim of this limiter that is not granted.
+    /// The parent, if it has an in-flight cap.
+    pub(super) fn capped_parent(&self) -> Option<&Core> {
+        self.parent().map(|parent| &**parent).filter(|parent| parent.capped)
+    }
+
+    /// Returns tokens of the parent that a claim of this limiter got, and that no caller has seen.
     pub(super) fn give_back_to_parent(&self, tokens: u64) {
         if tokens > 0 {
             if let Some(parent_link) = self.parent_link() {

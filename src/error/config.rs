@@ -195,10 +195,8 @@ error_enum! {
             "`weight_by` needs a parent with classes: build the parent limiter with `.classes()`, or remove `weight_by`"
         )]
         WeightsWithoutClasses,
-        /// The limiter of a key of a keyed limiter with a parent cannot be used by itself, past the parent.
-        #[error(
-            "a key under a parent has no limiter of its own: call the keyed limiter's methods, or build it without one"
-        )]
+        /// The limiter of a key under a parent cannot be a parent itself.
+        #[error("the parent is the limiter of a key that has a parent: make it a class of that one, or join both")]
         KeyUnderParent,
         /// The keys of a keyed limiter have more quotas than are supported.
         #[error("{count} quotas for each key: a key can have at most {most}, leave out those that another one implies")]

@@ -46,9 +46,13 @@ impl<'a, L: Handle> Member<'a, L> {
         Grant::new(Permit::new(self.scope, self.cost, word))
     }
 
-    /// The error of a joint claim that was given up after `waited`, and that this limiter held back longest.
-    pub(super) fn timed_out(&self, waited: Duration) -> ConsumeError {
-        let (by, name) = self.core().leaving(|state, rovers, _| state.holder_of_new(rovers, self.class(), self.cost));
+    /// The error of a joint claim that was given up after `waited`, and that this limiter held back longest, or its parent.
+    pub(super) fn timed_out(&self, waited: Duration, in_parent: bool) -> ConsumeError {
+        let (core, class, cost) = (self.core(), self.class(), self.cost);
+        let (by, name) = match in_parent {
+            true => core.holder_in_parent(cost),
+            false => core.leaving(|state, rovers, _| state.holder_of_new(rovers, class, cost)),
+        };
         ConsumeError::TimedOut { waited, by, quota_name: name.text() }
     }
 

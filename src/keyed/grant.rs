@@ -35,9 +35,9 @@ pub struct GrantOfKey<M: MapRef, F> {
     hash: u64,
     cost: u64,
     left: Left,
-    /// The core that settles and releases the grant; see [`Taken`].
+    /// The core that settles and releases the grant, in the parent too; see [`Taken`].
     live: InUse,
-    /// The cost in the parent limiter, in tokens; 0 without a parent.
+    /// Otherwise the cost in the parent limiter, in tokens; 0 without a parent.
     parent: u64,
 }
 
@@ -46,7 +46,7 @@ impl<M: MapRef, F> GrantOfKey<M, F> {
     pub(super) fn new(of: M, key: F, hash: u64, cost: u64, taken: Taken) -> Self {
         let Taken { mut left, live } = taken;
         let map = of.map();
-        let parent = if map.template.parent.is_some() { cost } else { 0 };
+        let parent = if map.template.parent.is_some() && live.get().is_none() { cost } else { 0 };
         if map.template.dry_run.is_on() {
             left = map.template.dry_run.counted(left);
         }
@@ -120,13 +120,16 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         left: Left,
         live: Option<&Core>,
     ) {
+        if let Some(live) = live {
+            live.weigh(|| self.weight(key.form));
+            *cost = live.resettle_everywhere(|live| Some(live.sample()), ROOT, *cost, actual, left.word(), 0);
+            return;
+        }
         // First, because user code gives the weight, and may panic.
         let named = (actual > *in_parent).then(|| (self.template.key_name(key.hash), self.weight(key.form)));
-        *cost = match live {
-            Some(live) => live.resettle_in(|live| Some(live.sample()), ROOT, *cost, actual, left.word(), 0),
-            None if actual == *cost => actual,
-            None => self.resettle(key, *cost, actual, left.word()),
-        };
+        if actual != *cost {
+            *cost = self.resettle(key, *cost, actual, left.word());
+        }
         if let Some(parent) = &self.template.parent {
             // The key is settled already, so the parent must be settled even if its clock panics.
             let actual = actual.min(self.template.max_cost.max(*in_parent));

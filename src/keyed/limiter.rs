@@ -301,6 +301,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// bucket and the same queue that the methods with the key use. The key is kept in memory, where it takes some 800
     /// bytes, for as long as a handle to its limiter exists.
     ///
+    /// A [parent](KeyedBuilder::parent) has to grant each claim too, also a joint one.
+    ///
     /// Changes that are made through the handle hold for this key. A pause lasts until its end, as with
     /// [`pause_for`](Self::pause_for), and `resume` ends the pause of the key and not that of all keys. `set_quota` and
     /// `close` are undone some time after the last handle was dropped and the key has neither waiters nor tokens in
@@ -311,8 +313,6 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// * [`TooManyKeys`](ConfigError::TooManyKeys) for a new key, while as many other keys as
     ///   [`max_keys`](KeyedBuilder::max_keys) allows owe tokens. After its last handle
     ///   was dropped, a key is forgotten up to a second later.
-    /// * [`KeyUnderParent`](ConfigError::KeyUnderParent) if the keyed limiter has a
-    ///   [parent](KeyedBuilder::parent), which has to grant each claim too.
     /// * The error of the quotas that [`quota_by`](KeyedBuilder::quota_by) returned, if no key can have them.
     ///
     /// # Panics
@@ -331,15 +331,13 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// ```
     pub fn limiter(&self, key: &(impl ToKey<K> + ?Sized)) -> Result<Limiter, ConfigError> {
         let map = &self.map;
-        if map.template.parent.is_some() {
-            return Err(ConfigError::KeyUnderParent);
-        }
         let found = map.enter(map.hashed(key), false, |shard, request, context| {
             let live = shard.live(request, context)?;
             shard.expect_handles(context);
             Ok((live.into_arc(), shard.is_closed()))
         });
         let (live, is_closed) = found?.expect("a live entry is returned as it is");
+        live.weigh(|| map.weight(key));
         if is_closed {
             live.close_anyway();
         }
@@ -356,25 +354,15 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// released then.
     pub fn release(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
         let template = &self.map.template;
-        let parent = template.parent.as_ref().filter(|parent| parent.capped);
-        parent.map_or(Ok(()), |parent| parent.take_owed(tokens))?;
-        let result = match template.cap {
-            Some(_) => self.release_own(key, tokens),
-            None => parent.map(drop).ok_or(ReleaseError::NotCapped),
-        };
-        if let Some(parent) = parent {
-            if result.is_ok() { parent.release(tokens) } else { parent.forget(tokens) }
-        }
-        result
-    }
-
-    /// Releases tokens of the key, without the parent.
-    fn release_own(&self, key: &(impl ToKey<K> + ?Sized), tokens: u64) -> Result<(), ReleaseError> {
         let key = self.map.hashed(key);
-        match self.map.in_shard(self.map.shard_of(key.hash), |shard, _| shard.find_live(key)) {
-            Some(live) => live.release_owed(tokens),
-            None if tokens == 0 => Ok(()),
-            None => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
+        if let Some(live) = self.map.in_shard(self.map.shard_of(key.hash), |shard, _| shard.find_live(key)) {
+            return live.release_owed(tokens);
+        }
+        match (&template.cap, template.parent.as_ref().filter(|parent| parent.capped)) {
+            (Some(_), _) if tokens == 0 => Ok(()),
+            (Some(_), _) => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
+            (None, Some(parent)) => parent.release_owed(tokens),
+            (None, None) => Err(ReleaseError::NotCapped),
         }
     }
 

@@ -1,6 +1,8 @@
 //! The methods that read the state of a limiter.
 
 use crate::core::classes::ROOT;
+use crate::core::rovers::Rovers;
+use crate::core::state::{Sample, State};
 use crate::handle::Limiter;
 use crate::snapshot::Snapshot;
 use std::time::Duration;
@@ -9,7 +11,9 @@ impl Limiter {
     /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits. In a limiter
     /// with classes, callers that a ceiling holds back do not count.
     pub fn available(&self) -> u64 {
-        self.core().look_at(|state, rovers, sample| state.shown_available(rovers, ROOT, sample.now))
+        let core = self.core();
+        let own = core.look_at(|state, rovers, sample| state.shown_available(rovers, ROOT, sample.now));
+        core.parent_of_key().map_or(own, |parent| own.min(parent.available()))
     }
 
     /// Returns by how many tokens the claims exceed the supply: the tokens that waiters still lack, plus the debts
@@ -44,7 +48,9 @@ impl Limiter {
     /// ```
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
         let core = self.core();
-        core.look_ahead(core.sample(), cost, |state, rovers, sample| state.shown_estimate(rovers, cost, sample.now))
+        let own = |state: &mut State, rovers: &Rovers, sample: Sample| state.shown_estimate(rovers, cost, sample.now);
+        let own = core.look_ahead(core.sample(), cost, own)?;
+        core.parent_of_key().map_or(Some(own), |parent| parent.estimate_later(cost, own))
     }
 
     /// Returns true once [`close`](Self::close) was called.

@@ -5,12 +5,13 @@
 //! The references to a live entry are counted by std's `Arc`, which loom does not see: for loom the counts are
 //! sequentially consistent. Everything else goes through the shard's lock.
 
-use crate::{Race, SECOND, ends, explore, explore_bounded};
+use crate::join::Joint;
+use crate::{Race, SECOND, ends, explore, explore_bounded, on_clock, sorted};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 use std::task::Poll;
 use tokio_test::task::{self, Spawn};
-use tollgate::{KeyedBuilder, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, Quota};
+use tollgate::{KeyedBuilder, KeyedConsumeOwned, KeyedLimiter, Limiter, ManualClock, Quota, join};
 
 /// A hasher that is the same in every execution.
 type Hasher = BuildHasherDefault<DefaultHasher>;
@@ -149,10 +150,16 @@ fn a_live_entry_is_removed_while_a_claim_enters() {
 
 /// A token per second with a burst of one, for each key and for their parent.
 fn under_a_limiter(shards: usize) -> (Keyed, Limiter, ManualClock) {
+    let (keyed, [global, _], clock) = beside_another(shards);
+    (keyed, global, clock)
+}
+
+/// The same, and another limiter like the parent.
+fn beside_another(shards: usize) -> (Keyed, [Limiter; 2], ManualClock) {
     let (clock, second) = (ManualClock::new(), Quota::per_second(1).burst(1));
-    let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
-    let builder = KeyedLimiter::builder().clock(clock.clone()).parent(&global).quota(second).shards(shards);
-    (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), global, clock)
+    let pair: [Limiter; 2] = sorted(|| on_clock(&clock, Limiter::builder().quota(second)));
+    let builder = KeyedLimiter::builder().clock(clock.clone()).parent(&pair[0]).quota(second).shards(shards);
+    (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), pair, clock)
 }
 
 /// The parent grants the proxy of a claim that is dropped: whichever comes first, no tokens are lost in either.
@@ -190,6 +197,61 @@ fn keys_close_while_the_parent_grants() {
         ends(grant, close);
         let Poll::Ready(answer) = waiting.poll() else { panic!("the claim is still pending") };
         assert_eq!(global.available(), u64::from(answer.is_err()), "answered {:?}", answer.map(drop));
+    });
+}
+
+/// The key that a joint claim over the key and another limiter waits for, and that claim, not polled yet.
+fn joined(keyed: &Keyed, other: &Limiter) -> (Limiter, Joint) {
+    let (key, other) = (keyed.limiter(&1).expect("valid"), other.clone());
+    let member = key.clone();
+    (key, task::spawn(Box::pin(async move { join([(&member, 1), (&other, 1)]).await.map(std::mem::forget) })))
+}
+
+/// A joint claim over a key enters while the parent of the key has the key answer for its first claim.
+///
+/// Plant `joint_claim_over_a_key_leaves_its_parent_out`: it takes nothing there.
+#[test]
+fn a_joint_claim_over_a_key_enters_while_the_parent_asks_the_key() {
+    explore_bounded(Some(2), |race| {
+        let (keyed, [global, other], clock) = beside_another(1);
+        drop(global.try_acquire(1));
+        let mut first = waiting(&keyed);
+        let (key, mut joint) = joined(&keyed, &other);
+        clock.advance(SECOND);
+        let grant = race.on(&global, Limiter::tick);
+        let enter = race.actor(move || {
+            assert!(joint.poll().is_pending(), "the first claim has the token of both");
+            joint
+        });
+        let ((), mut joint) = ends(grant, enter);
+        assert!(first.poll().is_ready());
+        clock.advance(SECOND);
+        key.tick();
+        assert!(joint.is_woken() && joint.poll().is_ready());
+        assert_eq!(global.snapshot().granted, 3);
+    });
+}
+
+/// A joint claim over a key becomes due in another limiter, and is reviewed, while the parent of the key has the key answer.
+///
+/// Plant `child_answers_after_its_reviews`: the review waits for the parent, which waits for the key.
+#[test]
+fn a_joint_claim_over_a_key_is_reviewed_while_the_parent_asks_the_key() {
+    explore_bounded(Some(2), |race| {
+        let (keyed, [global, other], clock) = beside_another(1);
+        [&global, &other].iter().for_each(|limiter| drop(limiter.try_acquire(1)));
+        let mut first = waiting(&keyed);
+        let (key, mut joint) = joined(&keyed, &other);
+        assert!(joint.poll().is_pending());
+        other.pause_for(2 * SECOND);
+        clock.advance(SECOND);
+        let grant = race.on(&global, Limiter::tick);
+        let review = race.on(&other, Limiter::resume);
+        ends(grant, review);
+        assert!(first.poll().is_ready());
+        clock.advance(SECOND);
+        key.tick();
+        assert!(joint.is_woken() && joint.poll().is_ready());
     });
 }
 

@@ -50,7 +50,7 @@ pub(super) struct RareEntry {
     pub(super) name: ClassName,
     /// Its number among all classes that were made.
     pub(super) made: u64,
-    /// The class of a key: how many links to the parent use it.
+    /// How many joint claims wait in it; for the class of a key, also how many links to the parent use it.
     pub(super) users: u32,
     /// The fronts of joint sets that wait in the class for their turn: their costs, by number.
     pub(super) joint: BTreeMap<u64, u64>,

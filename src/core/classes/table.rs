@@ -215,14 +215,26 @@ impl Classes {
         if self.weight(id) != weight {
             self.scheduler.tree.set_weight(id, weight, now);
         }
-        self.rare_mut(id).users += 1;
+        self.use_class(id);
         id
     }
 
-    /// A user of the class of a key is gone, and has no claim there. The last one ends the class.
-    pub(crate) fn leave_key(&mut self, id: ClassId, now: u64) {
+    /// Counts one more user of a class: a joint claim, or a link of a key.
+    pub(crate) fn use_class(&mut self, id: ClassId) {
+        self.rare_mut(id).users += 1;
+    }
+
+    /// A user of a class is gone, and has no claim there. The last one ends the class of a key.
+    pub(crate) fn leave_class(&mut self, id: ClassId, now: u64) {
         self.rare_mut(id).users -= 1;
-        self.free_key(id, now);
+        if self.is_of_key(id) {
+            self.free_key(id, now);
+        }
+    }
+
+    /// Whether this is the class of a key.
+    pub(crate) fn is_of_key(&self, id: ClassId) -> bool {
+        self.rare(id).name.is_key()
     }
 
     /// Ends the class of a key, unless it is used. While it owes a debt it keeps its name: with a class for each debt, a
@@ -370,7 +382,7 @@ impl Classes {
         for _ in 0..2 {
             let Some(id) = self.indebted.pop_front() else { return };
             self.entry_mut(id).is_indebted = false;
-            if self.rare(id).name.is_key() { self.free_key(id, now) } else { self.free(id, now) }
+            if self.is_of_key(id) { self.free_key(id, now) } else { self.free(id, now) }
         }
     }
 }

@@ -79,7 +79,7 @@ impl Members<'_> {
         });
         if is_front {
             self.enter_front();
-            self.members.iter_mut().for_each(|(_, locked)| _ = locked.interrupt());
+            self.members.iter_mut().for_each(|(_, locked)| locked.interrupt());
         }
         Ok((Cancelled::Waiting(dues), waker))
     }

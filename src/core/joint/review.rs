@@ -59,7 +59,7 @@ impl JointSet {
     }
 }
 
-/// Runs `act` on the members of a set, locked in the order of their addresses.
+/// Runs `act` on the members of a set, locked in their order.
 pub(super) fn with_members_locked<R>(
     set: &Arc<JointSet>,
     wakes: &mut Wakes,
@@ -71,16 +71,12 @@ pub(super) fn with_members_locked<R>(
         Some((index, core.sample_or_last(), core))
     });
     let present: Vec<(usize, Option<Sample>, Arc<Core>)> = present.collect();
-    let locked = present.iter().map(|(index, sample, core)| {
-        let state = core.state.lock();
-        let sample = sample.unwrap_or_else(|| state.last_sample());
-        (*index, Locked::new(core, sample, state))
-    });
-    let locked: Vec<_> = locked.collect();
+    let locked: Vec<_> = present.iter().map(|(index, sample, core)| (*index, Locked::lock(core, *sample))).collect();
     let mut members = Members { set, members: locked, queue: set.lock() };
     members.read_one_clock();
     let result = act(&mut members, wakes);
     members.leave();
+    members.members.iter().for_each(|(_, locked)| locked.core.note_parent_poll(&locked.state, wakes));
     result
 }
 
@@ -362,7 +358,7 @@ impl Members<'_> {
     }
 
     pub(super) fn interrupt(&mut self, before: Reviewed) -> Reviewed {
-        self.members.iter_mut().for_each(|(_, locked)| _ = locked.interrupt());
+        self.members.iter_mut().for_each(|(_, locked)| locked.interrupt());
         before
     }
 }

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-/// What names a set: the addresses of its members, in ascending order, and their classes.
+/// What names a set: the addresses of its members, in their order, and their classes.
 pub(crate) type SetKey = Box<[(usize, ClassId)]>;
 
 /// The limiters, or classes, over which joint claims wait, and these claims.
 #[derive(Debug)]
 pub(crate) struct JointSet {
-    /// In the order in which their locks are taken: by address.
+    /// In the order in which their locks are taken: those with a parent first, then by address.
     pub(crate) members: Box<[Member]>,
     /// Whether all members read the same clock.
     pub(crate) one_clock: bool,

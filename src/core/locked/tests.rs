@@ -38,7 +38,7 @@ fn queues_unlocked_before_the_action_are_unfinished() {
     let mut wakes = Wakes::default();
     let cores = limiters.each_ref().map(Limiter::core);
     let samples = cores.map(|core| Some(core.sample()));
-    with_locked(&mut wakes, cores, samples, Reach::Now, CatchUp::Fully, |_| (), |_, _| ());
+    with_locked(&mut wakes, cores, &samples, Reach::Now, CatchUp::Fully, |_| (), |_, _| ());
     wakes.run();
     let unfinished = witness.unfinished.lock().unwrap();
     assert_eq!((unfinished.len(), unfinished[0], unfinished[32]), (33, [true, true], [false, false]));

@@ -34,9 +34,10 @@ impl State {
         self.proxy = ProxyState::OfFront;
     }
 
-    /// The cost of the front claim, if it is ready and the parent has to grant it.
+    /// The cost of the front claim, if it is ready and the parent has to grant it. A joint claim that holds this limiter comes
+    /// first: the parent is one of its members.
     pub(crate) fn ready_front(&self, rovers: &Rovers) -> Option<u64> {
-        let front = self.queue.front().filter(|_| self.role.has(Role::CHILD))?;
+        let front = self.queue.front().filter(|_| self.role.has(Role::CHILD) && self.held().is_none())?;
         let due = self.supply.due(self.base(rovers).wrapping_add(front.cost))?;
         (due <= self.supply.synced()).then_some(front.cost)
     }

@@ -105,7 +105,7 @@ impl State {
         }
         let class = self.join_key(group, key, weight);
         let charged = self.charge(rovers, class, tokens);
-        self.leave_key(class);
+        self.leave_class_of_key(class);
         charged
     }
 
@@ -115,10 +115,11 @@ impl State {
         self.classes_mut().map_or(ROOT, |classes| classes.join_key(group, key, weight, now))
     }
 
-    pub(crate) fn leave_key(&mut self, class: ClassId) {
+    /// A user of the class is gone.
+    pub(crate) fn leave_class_of_key(&mut self, class: ClassId) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
-            classes.leave_key(class, now);
+            classes.leave_class(class, now);
         }
     }
 

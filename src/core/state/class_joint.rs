@@ -50,15 +50,17 @@ pub(super) fn in_service(classes: &Classes, pick: Pick, is_last: bool) -> (Class
 }
 
 /// The cost of the next claim of a class, and the number of a joint one. `None` if there is none, or if it waits for an
-/// older joint claim of the class that had its turn.
+/// older joint claim of the class that had its turn. That may wait for the claim of a key for which the proxy stands, so the
+/// proxy does not wait for it.
 #[inline(always)]
 pub(super) fn next_front(classes: &Classes, class: ClassId) -> Option<(u64, Option<u64>)> {
     let entry = classes.entry(class);
     let front = entry.queue.front();
     let joint = if entry.has_joint { classes.first_joint(class) } else { None };
     match joint.filter(|(number, _)| front.is_none_or(|front| *number < front.number)) {
-        Some((number, cost)) => (!classes.is_turn_taken_before(class, number)).then_some((cost, Some(number))),
-        None => front.map(|front| (front.cost, None)),
+        Some((number, cost)) if !classes.is_turn_taken_before(class, number) => Some((cost, Some(number))),
+        Some(_) if !classes.is_of_key(class) => None,
+        _ => front.map(|front| (front.cost, None)),
     }
 }
 

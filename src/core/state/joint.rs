@@ -59,6 +59,7 @@ impl State {
         fronts.count(class, cost, true);
         let charged = fronts.charged;
         self.mark_joint(class, true);
+        self.classes_mut().into_iter().for_each(|classes| classes.use_class(class));
         Part { cost, number, charged }
     }
 
@@ -74,6 +75,7 @@ impl State {
         if is_empty {
             self.rare().joint = None;
         }
+        self.leave_class_of_key(class);
     }
 
     /// Saves tokens for the oldest front that wants to hold this limiter, and for no other.
@@ -101,6 +103,7 @@ impl State {
         let Some(first) = first else {
             return self.charge_debts_if_empty();
         };
+        self.recall_proxy();
         // Published tokens could still be claimed without the lock.
         self.retract(rovers);
         let (base, younger) = (self.base(rovers), self.younger_debts(first));

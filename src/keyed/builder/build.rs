@@ -92,6 +92,9 @@ where
         if parent.is_some_and(|parent| self.settings.dry_run || parent.core().has_dry_run()) {
             return Err(ConfigError::DryRunUnsupported { setting: "parent" });
         }
+        if parent.is_some_and(|parent| parent.limiter.parent().is_some()) {
+            return Err(ConfigError::KeyUnderParent);
+        }
         if let Some(error) = parent.and_then(|parent| parent.sliding_quota()) {
             return Err(error);
         }

@@ -265,7 +265,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         cost: u64,
     ) -> Result<Taken, TryAcquireError> {
         live.weigh(|| self.weight(key.form));
-        let word = live.try_acquire_with_parent(cost)?;
+        let word = live.try_acquire_unobserved(cost)?;
         Ok(self.taken(key, Permit::new(live, cost, word)))
     }
 

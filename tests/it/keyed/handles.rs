@@ -68,13 +68,6 @@ fn a_handle_is_the_key_itself_whatever_happens_to_the_map() {
     assert!(keyed.limiter(&3).unwrap().is_closed());
 }
 
-#[test]
-fn a_key_under_a_parent_has_no_limiter_past_the_parent() {
-    let parent = Limiter::new(Quota::per_second(1)).unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1)).parent(&parent).build().unwrap();
-    assert_eq!(keyed.limiter(&1).err(), Some(ConfigError::KeyUnderParent));
-}
-
 #[tokio::test(start_paused = true)]
 async fn many_joint_claims_over_keys_are_granted_at_the_pace_of_the_slower_key() {
     let (hosts, users) = (

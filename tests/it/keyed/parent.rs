@@ -1,6 +1,7 @@
 //! A parent limiter of all keys: a claim takes from both or neither, and keys take turns in the parent.
 
 mod drivers;
+mod joined;
 mod queue;
 
 use crate::fixture::*;

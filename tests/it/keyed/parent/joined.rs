@@ -1,0 +1,183 @@
+//! The limiters of keys under a parent as values: alone, and in joint claims, in which the parent takes part.
+
+use super::{limiter, pair, under};
+use crate::fixture::*;
+use tollgate::{JoinError, ReleaseError};
+
+fn levels(limiters: &[&Limiter]) -> Vec<i64> {
+    limiters.iter().map(|limiter| limiter.snapshot().quotas[0].level).collect()
+}
+
+#[test]
+fn the_limiter_of_a_key_takes_from_the_parent_too_and_settles_and_releases_there() {
+    let clock = ManualClock::new();
+    for (key_cap, cap) in [(None, None), (None, Some(10)), (Some(10), None), (Some(10), Some(10))] {
+        let global = Limiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
+        let global = cap.into_iter().fold(global, Builder::max_in_flight).build().unwrap();
+        let keyed = under(&global, &clock, Quota::per_second(5));
+        let keyed = key_cap.into_iter().fold(keyed, KeyedBuilder::max_in_flight).build().unwrap();
+        let key = keyed.limiter(&1).unwrap();
+        let mut grant = key.try_acquire(3).unwrap();
+        assert_eq!((levels(&[&key, &global]), key.available()), (vec![2, 7], 2));
+        grant.settle(1);
+        assert_eq!(levels(&[&key, &global]), [4, 9]);
+        grant.settle(4);
+        assert_eq!(levels(&[&key, &global]), [1, 6]);
+        let in_flight = [&key, &global].map(|limiter| limiter.snapshot().in_flight);
+        assert_eq!(in_flight, [key_cap.map(|_| 4), cap.map(|_| 4)]);
+        grant.forget();
+        let too_much = if key_cap.or(cap).is_some() {
+            ReleaseError::TooMuch { asked: 5, owed: 4 }
+        } else {
+            ReleaseError::NotCapped
+        };
+        assert_eq!(key.release(5), Err(too_much));
+        assert_eq!(keyed.release(&1, 3).is_ok(), key_cap.or(cap).is_some());
+        assert_eq!(key.release(1).is_ok(), key_cap.or(cap).is_some());
+        let in_flight = [&key, &global].map(|limiter| limiter.snapshot().in_flight);
+        assert_eq!(in_flight, [key_cap.map(|_| 0), cap.map(|_| 0)]);
+        // The parent is the scarcer one.
+        drop(global.try_acquire(6).unwrap());
+        assert_eq!((key.available(), key.estimate(1)), (0, Some(100 * MILLI)));
+        assert!(matches!(key.try_acquire(1), Err(TryAcquireError::Denied(denied)) if denied.by == Bound::Parent));
+        let mut waiting = pending(key.consume(1));
+        tick_after(&clock, &global, 100 * MILLI);
+        drop(assert_ready_ok!(waiting.poll()));
+        clock.advance(SECOND);
+    }
+}
+
+#[test]
+fn a_parent_has_no_parent_of_its_own_and_is_in_a_joint_claim_once() {
+    let (clock, global, keyed) = pair(Quota::per_second(10), Quota::per_second(5));
+    let key = keyed.limiter(&1).unwrap();
+    let nested = KeyedLimiter::<u32>::builder().clock(clock.clone()).quota(Quota::per_second(1)).parent(&key);
+    assert_eq!(nested.build().err(), Some(ConfigError::KeyUnderParent));
+    for claims in [[(&key, 1), (&global, 1)], [(&global, 1), (&key, 1)]] {
+        assert_eq!(try_join(claims).err(), Some(JoinError::Repeated { limiter: 1 }));
+    }
+}
+
+/// Requests and tokens of a tenant under one limit of all: the claim costs 1 + 4 there.
+#[test]
+fn keys_under_one_parent_add_their_costs_there() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(10).burst(6));
+    let [requests, tokens] = [2, 8].map(|burst| under(&global, &clock, Quota::per_second(burst)).build().unwrap());
+    let (request, token) = (requests.limiter(&1).unwrap(), tokens.limiter(&1).unwrap());
+    let mut grants = try_join([(&request, 1), (&token, 4)]).unwrap();
+    assert_eq!(levels(&[&request, &token, &global]), [1, 4, 1]);
+    let Err(JoinError::Refused { limiter: 0, error: TryAcquireError::Denied(denied) }) =
+        try_join([(&request, 1), (&token, 1)])
+    else {
+        panic!("granted by a parent with one token")
+    };
+    assert_eq!((denied.by, denied.retry_after), (Bound::Parent, Some(100 * MILLI)));
+    grants[1].settle(1);
+    assert_eq!(levels(&[&request, &token, &global]), [1, 7, 4]);
+    let refused = join([(&request, 1), (&token, 4)]).within(50 * MILLI).now_or_never().unwrap().err();
+    let too_late =
+        ConsumeError::TooLate { estimate: 100 * MILLI, allowed: 50 * MILLI, by: Bound::Parent, quota_name: None };
+    assert_eq!(refused, Some(JoinError::Refused { limiter: 0, error: too_late }));
+    let mut waiting = pending(join([(&request, 1), (&token, 4)]));
+    tick_after(&clock, &global, 99 * MILLI);
+    assert_pending!(waiting.poll());
+    tick_after(&clock, &global, MILLI);
+    assert!(waiting.is_woken());
+    drop(assert_ready_ok!(waiting.poll()));
+    assert_eq!(levels(&[&global]), [0]);
+}
+
+/// A joint claim waits for its turn behind the key's older claim, which waits for the parent. Later claims of the key pass it
+/// until the limiters hold it; dropped, it leaves all three as they were.
+#[test]
+fn claims_of_a_key_and_joint_claims_pass_each_other_as_in_any_limiter() {
+    let (clock, global, keyed) = pair(Quota::per_second(10).burst(1).initial(0), Quota::per_second(100).burst(10));
+    let other = limiter(&clock, Quota::per_second(2).burst(1).initial(0));
+    let key = keyed.limiter(&1).unwrap();
+    let mut older = pending(key.consume(1));
+    let mut joint = pending(join([(&key, 1), (&other, 1)]));
+    let dropped = pending(join([(&key, 1), (&other, 1)]));
+    let mut later: Vec<_> = (0..5).map(|_| pending(key.consume(1))).collect();
+    drop(dropped);
+    let mut log = Vec::new();
+    for tenth in 1..=7 {
+        tick_after(&clock, &global, 100 * MILLI);
+        key.tick();
+        other.tick();
+        if older.is_woken() && older.poll().is_ready() {
+            log.push((tenth, "older"));
+        }
+        if joint.is_woken() && joint.poll().is_ready() {
+            log.push((tenth, "joint"));
+        }
+        later.retain_mut(|claim| {
+            let waits = !claim.is_woken() || claim.poll().is_pending();
+            if !waits {
+                log.push((tenth, "later"));
+            }
+            waits
+        });
+    }
+    let [older, joint, later] = ["older", "joint", "later"];
+    assert_eq!(log, [(1, older), (2, later), (3, later), (4, later), (5, joint), (6, later), (7, later)]);
+    assert_eq!((key.snapshot().waiting_tasks, global.snapshot().granted), (0, 7));
+}
+
+#[test]
+fn a_joint_claim_that_the_parent_holds_back_is_given_up_and_ends_with_it() {
+    let (clock, global, keyed) = pair(Quota::per_second(1).burst(1), Quota::per_second(5));
+    let (key, other) = (keyed.limiter(&1).unwrap(), limiter(&clock, Quota::per_second(5)));
+    global.pause_for(HOUR);
+    let mut waiting = pending(join([(&other, 1), (&key, 1)]).within(2 * HOUR));
+    global.pause_for(10 * HOUR);
+    clock.advance(2 * HOUR);
+    let Poll::Ready(Err(JoinError::Refused { limiter: 1, error: ConsumeError::TimedOut { by, .. } })) = waiting.poll()
+    else {
+        panic!("it does not time out")
+    };
+    assert_eq!(by, Bound::ParentPause);
+    let mut waiting = pending(join([(&other, 1), (&key, 1)]));
+    global.close();
+    let closed = JoinError::Refused { limiter: 1, error: ConsumeError::Closed };
+    assert_eq!(assert_ready!(waiting.poll()).err(), Some(closed));
+    assert_eq!(levels(&[&other]), [5]);
+}
+
+/// With the drivers of a runtime: each tenant joins its requests with its tokens, both under one limit of all tenants.
+#[tokio::test(start_paused = true)]
+async fn ten_tenants_joined_under_one_parent_keep_their_own_rates() {
+    for has_classes in [false, true] {
+        let global = Limiter::builder().quota(Quota::per_second(1_000).burst(20));
+        let global = if has_classes { global.classes() } else { global }.build().unwrap();
+        let keyed =
+            |rate| KeyedLimiter::<u32>::builder().quota(Quota::per_second(rate).burst(5)).parent(&global).build();
+        let (requests, tokens) = (keyed(10).unwrap(), keyed(40).unwrap());
+        let granted: Vec<_> = (0..10).map(|_| Arc::new(AtomicU64::new(0))).collect();
+        let mut tasks = JoinSet::new();
+        for (tenant, granted) in (0..10).zip(&granted) {
+            let (request, token) = (requests.limiter(&tenant).unwrap(), tokens.limiter(&tenant).unwrap());
+            for _ in 0..3 {
+                let (request, token, granted) = (request.clone(), token.clone(), Arc::clone(granted));
+                tasks.spawn(async move {
+                    loop {
+                        drop(join([(&request, 1), (&token, 4)]).await.unwrap());
+                        granted.fetch_add(1, Relaxed);
+                    }
+                });
+            }
+            // One more claims from its tokens alone, now and then.
+            tasks.spawn(async move {
+                loop {
+                    sleep(SECOND).await;
+                    drop(token.consume(1).await.unwrap());
+                }
+            });
+        }
+        sleep(20 * SECOND).await;
+        let least = granted.iter().map(|granted| granted.load(Relaxed)).min().unwrap();
+        // 40 tokens a second, less one each second, in claims of 4.
+        assert!(least >= 20 * 39 / 4 * 97 / 100, "{least} claims in 20 s");
+        tasks.shutdown().await;
+    }
+}
