@@ -8,8 +8,8 @@ use crate::error::{Bound, ConsumeError, ReleaseError};
 use crate::observe::GrantWord;
 
 impl Core {
-    /// Refuses growth by `tokens` of a grant that has `held` tokens in flight, if the cap has no space for both. Such a
-    /// claim would wait at the front of the queue for tokens that its own grant holds.
+    /// Refuses growth by `tokens` of a grant that has `held` tokens in flight, if the cap, here or in the parent, has no space
+    /// for both. Such a claim would wait at the front of the queue for tokens that its own grant holds.
     pub(crate) fn check_growth(&self, held: u64, tokens: u64) -> Result<(), ConsumeError> {
         if !self.capped {
             return Ok(());
@@ -17,7 +17,9 @@ impl Core {
         let state = self.state.lock();
         let most = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens.saturating_sub(held));
         if state.closed || tokens <= most {
-            return Ok(());
+            drop(state);
+            let in_parent = self.capped_parent().map(|parent| parent.check_growth(held, tokens));
+            return in_parent.unwrap_or(Ok(())).map_err(ConsumeError::as_parent);
         }
         Err(ConsumeError::TooLarge { cost: tokens, most, by: Some(Bound::InFlight), quota_name: None })
     }

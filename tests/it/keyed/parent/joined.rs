@@ -181,3 +181,16 @@ async fn ten_tenants_joined_under_one_parent_keep_their_own_rates() {
         tasks.shutdown().await;
     }
 }
+
+#[test]
+fn a_grant_does_not_grow_beyond_the_cap_of_the_parent() {
+    let clock = ManualClock::new();
+    let global = Limiter::builder().quota(Quota::per_second(100)).max_in_flight(10).clock(clock.clone());
+    let global = global.build().unwrap();
+    let key = under(&global, &clock, Quota::per_second(100)).build().unwrap().limiter(&1).unwrap();
+    let mut grant = key.try_acquire(6).unwrap();
+    let refused = grant.grow_within(5).now_or_never().expect("its own grant holds the tokens");
+    assert_eq!(refused, Err(too_large(5, 4, Bound::ParentInFlight)));
+    grant.grow_within(4).now_or_never().unwrap().unwrap();
+    assert_eq!(global.snapshot().in_flight, Some(10));
+}
