@@ -6,6 +6,7 @@
 mod locked;
 mod member;
 
+use crate::core::Core;
 use crate::core::coop::poll_paid;
 use crate::core::drop_quietly;
 use crate::core::joint::{self, Called, Cancelled, JointSet, MAX_MEMBERS};
@@ -21,6 +22,7 @@ use std::cmp::Reverse;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::iter;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -394,7 +396,9 @@ fn serve_everywhere<L: Handle>(members: &[Member<'_, L>], hosts: &[Option<Runtim
             return Some(index);
         }
     }
-    let elsewhere: Vec<Runtime> = waiting().flat_map(|(_, member)| member.core().hosts()).collect();
+    let queues =
+        waiting().flat_map(|(_, member)| iter::once(member.core()).chain(member.core().parent().map(|it| &**it)));
+    let elsewhere: Vec<Runtime> = queues.flat_map(Core::hosts).collect();
     for (_, member) in waiting() {
         for host in &elsewhere {
             member.core().serve_from(host);

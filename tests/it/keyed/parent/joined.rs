@@ -194,3 +194,29 @@ fn a_grant_does_not_grow_beyond_the_cap_of_the_parent() {
     grant.grow_within(4).now_or_never().unwrap().unwrap();
     assert_eq!(global.snapshot().in_flight, Some(10));
 }
+
+/// A claim behind the joint one in the parent's queue is on a runtime that does not serve the key yet.
+#[test]
+fn the_runtimes_that_serve_the_parent_serve_the_other_queues_of_a_joint_claim() {
+    let began = std::time::Instant::now();
+    let global = Limiter::new(Quota::new(1, 50 * MILLI).burst(1).initial(0)).unwrap();
+    let keyed = KeyedLimiter::<u32>::builder().quota(Quota::per_second(100)).parent(&global).build().unwrap();
+    let other = Limiter::builder().quota(Quota::new(1, 150 * MILLI).burst(1).initial(0));
+    let other = other.clock(ClockFn::moving(move || began.elapsed())).build().unwrap();
+    let key = keyed.limiter(&1).unwrap();
+    let (idle, driven) = (alone(), alone());
+    let mut first = spawn(global.consume(1));
+    driven.block_on(async { assert_pending!(first.poll()) });
+    let mut stalled = spawn(join([(&key, 1), (&other, 1)]));
+    idle.block_on(async { assert_pending!(stalled.poll()) });
+    let mut behind = spawn(global.consume(1));
+    driven.block_on(async {
+        assert_pending!(behind.poll());
+        let is_served = async {
+            while !behind.is_woken() {
+                sleep(10 * MILLI).await;
+            }
+        };
+        timeout(60 * SECOND, is_served).await.expect("this runtime serves the other queue too");
+    });
+}
