@@ -265,12 +265,12 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
             Cancelled::Waiting(dues) => {
                 // Of the limiters that would have been ready last, the first.
                 let last = dues.into_iter().zip(&waiting.of).max_by_key(|(due, of)| (*due, Reverse(of.limiter)));
-                let Needed { limiter, is_parent } = last.map_or(waiting.of[0], |(_, of)| *of);
+                let of = last.map_or(waiting.of[0], |(_, of)| *of);
                 let error = self
                     .members
                     .as_ref()
-                    .map_or(ConsumeError::Closed, |members| members[limiter].timed_out(waited, is_parent));
-                Poll::Ready(Err(JoinError::Refused { limiter, error }))
+                    .map_or(ConsumeError::Closed, |members| members[of.limiter].timed_out(waited, of));
+                Poll::Ready(Err(JoinError::Refused { limiter: of.limiter, error }))
             }
         }
     }
@@ -303,7 +303,7 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
             }
             Called::Refused { member, outcome } => {
                 let error = outcome.into_result().err().unwrap_or(ConsumeError::Closed);
-                let Needed { limiter, is_parent } = waiting.of[member];
+                let Needed { limiter, is_parent, .. } = waiting.of[member];
                 Err(JoinError::Refused { limiter, error: if is_parent { error.as_parent() } else { error } })
             }
         }

@@ -21,9 +21,9 @@ use tokio::runtime::Handle as Runtime;
 struct Need<'a> {
     core: &'a Core,
     class: ClassId,
-    /// The key in whose class the claim is, in a parent with classes: each has its turns.
+    /// The key in whose class the claim is, in a parent with classes: each has its turns. Of several keys from which tokens are
+    /// taken it is the first by address, so that the order in which a claim names them does not matter.
     key: Option<&'a Core>,
-    cost: u64,
     of: Needed,
 }
 
@@ -32,8 +32,11 @@ struct Need<'a> {
 pub(super) struct Needed {
     /// The index of the limiter.
     pub(super) limiter: usize,
-    /// It is the limiter of a key, and the queue is that of its parent. Of several such limiters it is the first.
+    /// It is the limiter of a key, and the queue is that of its parent. Of several such limiters it is the first from which
+    /// tokens are taken.
     pub(super) is_parent: bool,
+    /// What is needed from the queue: the sum, if that is the parent of several keys.
+    pub(super) cost: u64,
 }
 
 /// The queues of a joint claim in the order in which all joint claims lock them: those with a parent first, then by address.
@@ -49,15 +52,17 @@ impl<'a> LockOrder<'a> {
             let (own, cost) = ((member.core(), member.class()), member.cost);
             let parent = member.core().parent_of_key().map(|parent| ((&*parent.limiter, parent.group), true));
             for ((core, class), is_parent) in [(own, false)].into_iter().chain(parent) {
+                let key = Some(member.core()).filter(|_| is_parent && core.has_classes && cost > 0);
                 match needs.iter_mut().find(|known| std::ptr::eq(known.core, core)) {
                     Some(known) if is_parent && known.of.is_parent && known.class == class => {
-                        known.cost = known.cost.saturating_add(cost);
+                        known.key = known.key.into_iter().chain(key).min_by_key(|key| std::ptr::from_ref(*key));
+                        if known.of.cost == 0 {
+                            known.of.limiter = limiter;
+                        }
+                        known.of.cost = known.of.cost.saturating_add(cost);
                     }
                     Some(_) => return Err(limiter),
-                    None => {
-                        let key = Some(member.core()).filter(|_| is_parent && core.has_classes);
-                        needs.push(Need { core, class, key, cost, of: Needed { limiter, is_parent } });
-                    }
+                    None => needs.push(Need { core, class, key, of: Needed { limiter, is_parent, cost } }),
                 }
             }
         }
@@ -112,7 +117,7 @@ impl<'a> LockedQueues<'_, 'a> {
             if state.is_closed(need.class) {
                 return Err(ConsumeError::Closed);
             }
-            state.check_claim(&core.rovers, need.cost)
+            state.check_claim(&core.rovers, need.of.cost)
         })?;
         if self.grant_all(members) {
             return Ok(false);
@@ -120,13 +125,13 @@ impl<'a> LockedQueues<'_, 'a> {
         // The deadline needs a timer: see `Core::arrive`.
         let has_timer =
             hosts.iter().any(Option::is_some) || members.iter().any(|member| member.core().time.is_manual());
-        self.first_refusal(|&Need { class, cost, of, .. }, Locked { core, state, sample, .. }| {
-            if cost == 0 {
+        self.first_refusal(|&Need { class, of, .. }, Locked { core, state, sample, .. }| {
+            if of.cost == 0 {
                 return Ok(());
             }
             let driven = core.is_driven(state, &hosts[of.limiter]);
             state.check_queue_of(class, (allowed.is_none() || has_timer) && driven)?;
-            allowed.map_or(Ok(()), |allowed| state.check_in_time(&core.rovers, class, cost, sample.now, allowed))
+            allowed.map_or(Ok(()), |allowed| state.check_in_time(&core.rovers, class, of.cost, sample.now, allowed))
         })?;
         Ok(true)
     }
@@ -138,7 +143,7 @@ impl<'a> LockedQueues<'_, 'a> {
     ) -> Result<(), (usize, ConsumeError)> {
         let refusing = self.iter_mut().filter_map(|(need, queue)| Some((need.of, check(need, queue).err()?, queue)));
         let first = refusing.min_by_key(|(of, ..)| (of.limiter, of.is_parent));
-        let Some((Needed { limiter, is_parent }, error, queue)) = first else { return Ok(()) };
+        let Some((Needed { limiter, is_parent, .. }, error, queue)) = first else { return Ok(()) };
         queue.state.totals.refused += 1;
         Err((limiter, if is_parent { error.as_parent() } else { error }))
     }
@@ -148,9 +153,9 @@ impl<'a> LockedQueues<'_, 'a> {
         if self.waiting_set().is_some() || !self.iter_mut().all(|(need, queue)| can_admit(queue, need)) {
             return false;
         }
-        for (&Need { class, cost, of, .. }, Locked { core, state, .. }) in self.iter_mut() {
+        for (&Need { class, of, .. }, Locked { core, state, .. }) in self.iter_mut() {
             let rovers = &core.rovers;
-            let word = match cost {
+            let word = match of.cost {
                 0 => Some(GrantWord::plain(state.available_in(rovers, class))),
                 cost => state.admit_in(rovers, class, cost).map(|word| state.with_instant(word)),
             };
@@ -164,12 +169,12 @@ impl<'a> LockedQueues<'_, 'a> {
 
     /// The queues in which the cost is above 0, in the order of their locks.
     fn waiting(&self) -> impl Iterator<Item = &Need<'a>> {
-        self.needs.iter().filter(|need| need.cost > 0)
+        self.needs.iter().filter(|need| need.of.cost > 0)
     }
 
     /// The set of these limiters, if a claim waits there.
     fn waiting_set(&self) -> Option<Arc<JointSet>> {
-        let first = self.needs.iter().position(|need| need.cost > 0)?;
+        let first = self.needs.iter().position(|need| need.of.cost > 0)?;
         let sets = &self.queues[first].state.joint()?.sets;
         if sets.is_empty() {
             return None;
@@ -182,17 +187,17 @@ impl<'a> LockedQueues<'_, 'a> {
     pub(super) fn wait<L: Handle>(&mut self, members: &mut [Member<'a, L>], waker: Waker) -> Waiting {
         let known = self.waiting_set();
         let mut parts: Vec<Part> = Vec::with_capacity(self.needs.len());
-        for (&Need { class, cost, of, .. }, Locked { core, state, sample, .. }) in self.iter_mut() {
+        for (&Need { class, of, .. }, Locked { core, state, sample, .. }) in self.iter_mut() {
             if !of.is_parent {
                 let member = &mut members[of.limiter];
                 // One queue alone cannot tell how long the wait takes.
                 member.queue_info = QueueInfo { since: sample.now, ahead: state.queue.len(), estimate: None };
-                if cost == 0 {
+                if of.cost == 0 {
                     member.granted = Some(GrantWord::plain(state.available_in(&core.rovers, class)));
                 }
             }
-            if cost > 0 {
-                parts.push(state.count_joint(class, cost));
+            if of.cost > 0 {
+                parts.push(state.count_joint(class, of.cost));
             }
         }
         let of = self.waiting().map(|need| need.of).collect();
@@ -206,7 +211,7 @@ impl<'a> LockedQueues<'_, 'a> {
         let parts: Arc<[Part]> = parts.into();
         let number = set.push(waker, Arc::clone(&parts));
         if known.is_none() {
-            let fronts = self.iter_mut().filter(|(need, _)| need.cost > 0).zip(&*parts);
+            let fronts = self.iter_mut().filter(|(need, _)| need.of.cost > 0).zip(&*parts);
             for (place, ((need, Locked { core, state, .. }), part)) in fronts.enumerate() {
                 if place == 0 {
                     if let Some(fronts) = state.joint_mut() {
@@ -228,8 +233,8 @@ impl<'a> LockedQueues<'_, 'a> {
                 continue;
             }
             let Locked { core, state, sample, .. } = queue;
-            let error = state.refuse(&core.rovers, need.class, need.cost, sample.now);
-            let Needed { limiter, is_parent } = need.of;
+            let error = state.refuse(&core.rovers, need.class, need.of.cost, sample.now);
+            let Needed { limiter, is_parent, .. } = need.of;
             let error = if is_parent { State::as_parent(error, u64::MAX) } else { error };
             let rank = match error {
                 TryAcquireError::Denied(denied) => denied.retry_after.map_or(u128::MAX - 1, |wait| wait.as_nanos()),
@@ -252,5 +257,5 @@ impl<'a> LockedQueues<'_, 'a> {
 
 /// Whether the limiter could grant what is needed from it now.
 fn can_admit(queue: &mut Locked<'_>, need: &Need<'_>) -> bool {
-    queue.state.can_admit(&queue.core.rovers, need.class, need.cost)
+    queue.state.can_admit(&queue.core.rovers, need.class, need.of.cost)
 }

@@ -1,5 +1,6 @@
 //! One limiter's part of a joint claim.
 
+use super::locked::Needed;
 use crate::core::Core;
 use crate::core::claim_scope::ClaimScope;
 use crate::core::classes::ClassId;
@@ -47,9 +48,9 @@ impl<'a, L: Handle> Member<'a, L> {
     }
 
     /// The error of a joint claim that was given up after `waited`, and that this limiter held back longest, or its parent.
-    pub(super) fn timed_out(&self, waited: Duration, in_parent: bool) -> ConsumeError {
-        let (core, class, cost) = (self.core(), self.class(), self.cost);
-        let (by, name) = match in_parent {
+    pub(super) fn timed_out(&self, waited: Duration, of: Needed) -> ConsumeError {
+        let (core, class, cost) = (self.core(), self.class(), of.cost);
+        let (by, name) = match of.is_parent {
             true => core.holder_in_parent(cost),
             false => core.leaving(|state, rovers, _| state.holder_of_new(rovers, class, cost)),
         };

@@ -220,3 +220,55 @@ fn the_runtimes_that_serve_the_parent_serve_the_other_queues_of_a_joint_claim() 
         timeout(60 * SECOND, is_served).await.expect("this runtime serves the other queue too");
     });
 }
+
+/// The parent has a class for each key. In whichever order a claim names the keys, it has its turn in the same class.
+#[test]
+fn joint_claims_over_the_same_keys_are_granted_in_the_order_of_arrival() {
+    for light in [1, 2] {
+        let clock = ManualClock::new();
+        let global = Limiter::builder().quota(Quota::per_second(10).burst(2).initial(0)).classes();
+        let global = global.clock(clock.clone()).build().unwrap();
+        let keyed = under(&global, &clock, Quota::per_second(1_000));
+        let keyed = keyed.weight_by(move |key| if *key == light { 1 } else { 100 }).build().unwrap();
+        let [one, two, busy] = [1, 2, 9].map(|key| keyed.limiter(&key).unwrap());
+        let _others: Vec<_> = (0..400).map(|_| pending(busy.consume(1))).collect();
+        let light = if light == 1 { &one } else { &two };
+        let heavy = if std::ptr::eq(light, &one) { &two } else { &one };
+        // It has taken more than its share for a while.
+        let mut served = pending(light.consume(1));
+        while !served.is_woken() {
+            tick_after(&clock, &global, 100 * MILLI);
+        }
+        drop(assert_ready_ok!(served.poll()));
+        let mut first = pending(join([(light, 1), (heavy, 1)]));
+        let mut second = pending(join([(heavy, 1), (light, 1)]));
+        while !second.is_woken() {
+            tick_after(&clock, &global, 100 * MILLI);
+        }
+        assert!(first.is_woken(), "passed by a younger claim over the same keys");
+        drop((assert_ready_ok!(first.poll()), assert_ready_ok!(second.poll())));
+    }
+}
+
+#[test]
+fn a_key_of_which_nothing_is_taken_does_not_refuse_for_the_parent() {
+    let (_clock, global, keyed) = pair(Quota::per_second(10).burst(5), Quota::per_second(50));
+    let [idle, key] = [1, 2].map(|key| keyed.limiter(&key).unwrap());
+    drop(global.try_acquire(5).unwrap());
+    let Err(JoinError::Refused { limiter, .. }) = try_join([(&idle, 0), (&key, 1)]) else { panic!("granted") };
+    assert_eq!(limiter, 1);
+}
+
+/// The parent holds back the sum of the costs, and would not hold back one of them.
+#[test]
+fn a_claim_that_times_out_tells_what_of_the_parent_held_back_the_sum() {
+    let (clock, global, keyed) = pair(Quota::per_second(10).burst(8).initial(4), Quota::per_second(10));
+    let [a, b] = [1, 2].map(|key| keyed.limiter(&key).unwrap());
+    let mut waiting = pending(join([(&a, 3), (&b, 3)]).within(SECOND));
+    global.set_quota(0, Quota::per_hour(1).burst(8)).unwrap();
+    clock.advance(SECOND);
+    let Poll::Ready(Err(JoinError::Refused { error: ConsumeError::TimedOut { by, .. }, .. })) = waiting.poll() else {
+        panic!("it does not time out")
+    };
+    assert_eq!(by, Bound::Parent);
+}
