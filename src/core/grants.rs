@@ -46,20 +46,22 @@ impl Core {
     /// Releases `cost` tokens from the in-flight cap.
     #[inline]
     pub(crate) fn release(&self, cost: u64) {
-        if !self.rovers.try_release(cost) {
-            self.release_to_waiters(cost);
-        }
-        if let Some(parent) = self.capped_parent() {
-            parent.release(cost);
+        if self.has_parent || !self.rovers.try_release(cost) {
+            self.release_slowly(cost);
         }
     }
 
+    /// Releases to claims that wait, and in the parent.
+    ///
     /// A panic may be dropping the grant: so if the clock panics, the last sample is used. Waiters that are due by then are
     /// served. If the front waiter is due later, the driver is woken, and reads the clock again until the clock does not
     /// panic.
     #[cold]
-    fn release_to_waiters(&self, cost: u64) {
-        self.leaving(|state, rovers, _| state.release(rovers, cost));
+    fn release_slowly(&self, cost: u64) {
+        if !self.rovers.try_release(cost) {
+            self.leaving(|state, rovers, _| state.release(rovers, cost));
+        }
+        self.capped_parent().into_iter().for_each(|parent| parent.release(cost));
     }
 
     pub(crate) fn forget(&self, cost: u64) {

@@ -29,8 +29,12 @@ impl WaitRecord {
         queue_info: QueueInfo,
     ) {
         let Some(slot) = self.0.first_mut() else { return };
+        let observers = observers.each();
+        if observers.iter().all(Option::is_none) {
+            return;
+        }
         let record = |observer: &dyn Observer| quietly(|| observer.wait(class, cost, queue_info)).flatten();
-        let records = observers.each().map(|observer| observer.and_then(record));
+        let records = observers.map(|observer| observer.and_then(record));
         if records.iter().any(Option::is_some) {
             *slot = Some(Wait { since: queue_info.since, records });
         }
