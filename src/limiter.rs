@@ -381,7 +381,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn replenisher(&self) -> Replenisher {
-        Replenisher::new(self.core().weak())
+        Replenisher::new(self.core())
     }
 }
 

@@ -40,6 +40,8 @@ pin_project! {
         #[pin]
         alarm: Alarm,
         fine: Fine,
+        // Serves the parent of a key.
+        parent: Option<Pin<Box<Replenisher>>>,
         // Whether the runtime of this driver is shutting down, so that the task of a source cannot be spawned on it.
         is_ending: bool,
     }
@@ -47,14 +49,17 @@ pin_project! {
 
 impl Replenisher {
     /// Creates a replenisher that registers when it is first polled.
-    pub(crate) fn new(core: Weak<Core>) -> Self {
-        Self { core, registration: None, alarm: Alarm::unset(), fine: Fine::Unset, is_ending: false }
+    pub(crate) fn new(core: &Core) -> Self {
+        let parent = core.parent().map(|parent| Box::pin(Self::new(parent)));
+        let (alarm, fine) = (Alarm::unset(), Fine::Unset);
+        Self { core: core.weak(), registration: None, alarm, fine, parent, is_ending: false }
     }
 
     /// Creates a replenisher that is registered already.
     pub(crate) fn registered(registration: Registration) -> Self {
         let core = registration.core.clone();
-        Self { core, registration: Some(registration), alarm: Alarm::unset(), fine: Fine::Unset, is_ending: false }
+        let (alarm, fine) = (Alarm::unset(), Fine::Unset);
+        Self { core, registration: Some(registration), alarm, fine, parent: None, is_ending: false }
     }
 }
 
@@ -64,6 +69,9 @@ impl Future for Replenisher {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         let Some(core) = this.core.upgrade() else { return Poll::Ready(()) };
+        if let Some(parent) = this.parent {
+            let _pending = parent.as_mut().poll(cx);
+        }
         let registration = this.registration.get_or_insert_with(|| Registration::new(&core, Kind::ByHand));
         loop {
             let turn = core.drive(registration.id, cx.waker());

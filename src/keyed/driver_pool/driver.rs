@@ -117,7 +117,7 @@ impl fmt::Debug for KeyedReplenisher {
 impl KeyedReplenisher {
     pub(super) fn new(pool: Arc<DriverPool>, mailbox: Arc<Mailbox>) -> Self {
         let is_registered = mailbox.host.is_some();
-        let parent = pool.parent.as_ref().filter(|_| !is_registered).map(|parent| Replenisher::new(parent.weak()));
+        let parent = pool.parent.as_ref().filter(|_| !is_registered).map(|parent| Replenisher::new(parent));
         Self { pool, mailbox, jobs: Jobs::default(), is_registered, alarm: Alarm::unset(), parent }
     }
 }

@@ -272,3 +272,22 @@ fn a_claim_that_times_out_tells_what_of_the_parent_held_back_the_sum() {
     };
     assert_eq!(by, Bound::Parent);
 }
+
+/// The waiters are outside of all runtimes.
+#[test]
+fn a_replenisher_of_a_key_serves_the_parent_too() {
+    let global = Limiter::new(Quota::new(1, 50 * MILLI).burst(1).initial(0)).unwrap();
+    let keyed = KeyedLimiter::<u32>::builder().quota(Quota::per_second(100)).parent(&global).build().unwrap();
+    let (key, runtime) = (keyed.limiter(&1).unwrap(), alone());
+    let mut replenisher = std::pin::pin!(key.replenisher());
+    runtime.block_on(async { assert_pending!(futures::poll!(&mut replenisher)) });
+    let mut waiting = pending(key.consume(1));
+    let mut joint = pending(join([(&key, 1)]));
+    let is_served = async {
+        while !waiting.is_woken() || !joint.is_woken() {
+            assert!(timeout(10 * MILLI, &mut replenisher).await.is_err(), "the limiter is there");
+        }
+    };
+    runtime.block_on(async { timeout(60 * SECOND, is_served).await }).expect("the parent is served");
+    drop((assert_ready_ok!(waiting.poll()), assert_ready_ok!(joint.poll())));
+}
