@@ -120,8 +120,9 @@ impl Core {
         };
         let most = cost.saturating_add(link.parent.state.lock().extra_charge(cost, actual.max(cost)));
         let settled = self.resettle_in(sample, class, cost, actual.min(most), word, uncharged);
-        link.parent.resettle(Some((link.key, link.weight())), cost, settled);
-        settled
+        let in_parent = link.parent.resettle(Some((link.key, link.weight())), cost, settled);
+        // The parent charges less if no more fits between its rovers.
+        self.resettle_in(Self::sample_or_last, class, settled, in_parent, word, 0)
     }
 
     /// Changes the cost of a grant made in a class, as of `sample`; without one, as of the last. If `actual` is less than

@@ -291,3 +291,26 @@ fn a_replenisher_of_a_key_serves_the_parent_too() {
     runtime.block_on(async { timeout(60 * SECOND, is_served).await }).expect("the parent is served");
     drop((assert_ready_ok!(waiting.poll()), assert_ready_ok!(joint.poll())));
 }
+
+/// The queues count up to 2^62 tokens. What the parent cannot charge the key is not charged either, nor refunded later.
+#[test]
+fn a_grant_costs_no_more_than_the_parent_could_charge() {
+    let (_clock, global, keyed) = pair(Quota::per_second(10), Quota::per_second(50));
+    let [large, small] = [1, 2].map(|key| keyed.limiter(&key).unwrap());
+    let mut debt = large.try_acquire(1).unwrap();
+    while debt.cost() < 1 << 61 {
+        debt.grow(1 << 48);
+    }
+    let owed = global.deficiency();
+    let mut grants: Vec<_> = (0..1 << 14)
+        .map_while(|_| {
+            let mut grant = small.try_acquire(0).unwrap();
+            grant.settle(1 << 48);
+            (grant.cost() > 0).then_some(grant)
+        })
+        .collect();
+    for grant in &mut grants {
+        grant.settle(0);
+    }
+    assert_eq!(global.deficiency(), owed);
+}
