@@ -264,7 +264,10 @@ impl<'a, const N: usize, T, L: Handle> Join<'a, N, T, L> {
             Cancelled::Called(called) => Poll::Ready(self.answer(&waiting, called)),
             Cancelled::Waiting(dues) => {
                 // Of the limiters that would have been ready last, the first.
-                let last = dues.into_iter().zip(&waiting.of).max_by_key(|(due, of)| (*due, Reverse(of.limiter)));
+                let last = dues
+                    .into_iter()
+                    .zip(&waiting.of)
+                    .max_by_key(|(due, of)| (*due, Reverse((of.limiter, of.is_parent))));
                 let of = last.map_or(waiting.of[0], |(_, of)| *of);
                 let error = self
                     .members

@@ -314,3 +314,19 @@ fn a_grant_costs_no_more_than_the_parent_could_charge() {
     }
     assert_eq!(global.deficiency(), owed);
 }
+
+/// The claim before it waits for the key's own tokens, and the parent has enough.
+#[test]
+fn a_claim_that_times_out_before_its_turn_names_the_key_and_not_the_parent() {
+    let (clock, _global, keyed) = pair(Quota::per_second(100), Quota::per_second(10).burst(1));
+    let key = keyed.limiter(&1).unwrap();
+    drop(key.try_acquire(1).unwrap());
+    let _first = pending(key.consume(1));
+    let mut waiting = pending(join([(&key, 1)]).within(SECOND));
+    key.set_quota(0, Quota::per_hour(1).burst(1)).unwrap();
+    clock.advance(SECOND);
+    let Poll::Ready(Err(JoinError::Refused { error: ConsumeError::TimedOut { by, .. }, .. })) = waiting.poll() else {
+        panic!("it does not time out")
+    };
+    assert_eq!(by, Bound::Quota(0));
+}
