@@ -193,7 +193,10 @@ impl State {
         (class, mut covered, most, part): (ClassId, u64, u64, u64),
     ) -> (Wanted, bool) {
         let (leases, mut wanted) = (self.promised_leases(), Wanted::default());
-        for (number, cost, debt) in self.claims_of(class) {
+        // The debt before the front claim is served in one piece too, and for as long as that claim waits.
+        let owed = self.classes().map_or(0, |classes| classes.scheduler.debt(classes.entry(class).leaf));
+        let owed = self.claims_of(class).next().map(|(number, ..)| (number, owed, 0));
+        for (number, cost, debt) in owed.into_iter().chain(self.claims_of(class)) {
             let lacks = cost.saturating_sub(covered);
             covered = covered.saturating_sub(cost + debt);
             if lacks == 0 {

@@ -127,3 +127,22 @@ async fn a_node_that_joins_after_a_large_burst_does_not_wait_for_tokens_that_oth
         assert!(waited <= millis(250), "{waited:?} for a node that joins {joins} ms later");
     }
 }
+
+/// The node asked for as many tokens as the claim lacks. These are no use to the debt, so it gave them back and asked again,
+/// without end.
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_served_behind_a_debt_that_is_larger_than_the_claim() {
+    let store = store_at(millis(1));
+    let builder = Limiter::builder().quota(Quota::per_second(10).burst(3)).distributed(store.clone());
+    let class = builder.classes().build().unwrap().class("x", Share::weight(1)).unwrap();
+    let mut grant = class.consume(1).await.unwrap();
+    let began = Instant::now();
+    let late = async {
+        sleep(MILLI).await;
+        grant.settle(4);
+        class.wait(1).await.unwrap();
+    };
+    timeout(SECOND, async { tokio::join!(class.wait(1), late) }).await.expect("the claim is served").0.unwrap();
+    assert!(began.elapsed() <= millis(320), "{:?}", began.elapsed());
+    assert!(store.asks() < 12, "{}", store.asks());
+}
