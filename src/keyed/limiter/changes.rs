@@ -110,7 +110,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedLimiter<K, S> {
     /// new quotas then.
     ///
     /// ```
-    ///     /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     /// use tollgate::{KeyedLimiter, ManualClock, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let burst = Arc::new(AtomicU64::new(5));
