@@ -76,5 +76,3 @@ pub(crate) use set::{Called, JointSet, Member, Part};
 
 /// How many limiters a joint claim can be over.
 pub(crate) const MAX_MEMBERS: usize = 32;
-/// How many limiters are locked together: each of them can be that of a key under a parent.
-pub(crate) const MOST_LOCKED: usize = 2 * MAX_MEMBERS;

@@ -13,12 +13,10 @@
 //! dropped after it is released.
 
 use super::Core;
-use crate::core::joint::MOST_LOCKED;
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, Reach, Sample, Served, State};
 use crate::core::wakes::Wakes;
 use crate::sync::MutexGuard;
-use arrayvec::ArrayVec;
 
 /// How many steps [`Core::look_ahead`] takes before it looks at the rest at once: enough for 250,000 waiters.
 const MOST_STEPS_AHEAD: usize = 16;
@@ -58,14 +56,14 @@ impl<'a, const N: usize> Cores<'a> for [&'a Core; N] {
     }
 }
 
-impl<'a, const MOST: usize> Cores<'a> for ArrayVec<&'a Core, MOST> {
-    type Locked = ArrayVec<Locked<'a>, MOST>;
+impl<'a> Cores<'a> for Vec<&'a Core> {
+    type Locked = Vec<Locked<'a>>;
 
     fn all(&self) -> &[&'a Core] {
         self
     }
 
-    fn lock(&self, sample: impl Fn(usize) -> Option<Sample>) -> ArrayVec<Locked<'a>, MOST> {
+    fn lock(&self, sample: impl Fn(usize) -> Option<Sample>) -> Vec<Locked<'a>> {
         self.iter().enumerate().map(|(place, core)| Locked::lock(core, sample(place))).collect()
     }
 }
@@ -127,7 +125,7 @@ pub(crate) fn with_locked<'a, C: Cores<'a>, R>(
 #[inline(never)]
 fn serve_rest<'a>(mut locked: impl AsMut<[Locked<'a>]>, wakes: &mut Wakes) {
     let rest = |queue: &Locked<'a>| Some((queue.core, queue.rest?));
-    let rest: ArrayVec<_, MOST_LOCKED> = locked.as_mut().iter().filter_map(rest).collect();
+    let rest: Vec<_> = locked.as_mut().iter().filter_map(rest).collect();
     drop(locked);
     wakes.wake_all();
     for (core, (before, is_behind)) in rest {

@@ -4,14 +4,13 @@ use super::Waiting;
 use super::member::Member;
 use crate::core::Core;
 use crate::core::classes::ClassId;
-use crate::core::joint::{self, JointSet, MOST_LOCKED, Part};
+use crate::core::joint::{self, JointSet, Part};
 use crate::core::locked::{Locked, with_locked};
 use crate::core::state::{CatchUp, Reach, State};
 use crate::core::wakes::Wakes;
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::handle::Handle;
 use crate::observe::{GrantWord, QueueInfo};
-use arrayvec::ArrayVec;
 use std::sync::Arc;
 use std::task::Waker;
 use tokio::runtime::Handle as Runtime;
@@ -41,13 +40,13 @@ pub(super) struct Needed {
 
 /// The queues of a joint claim in the order in which all joint claims lock them: those with a parent first, then by address.
 pub(super) struct LockOrder<'a> {
-    needs: ArrayVec<Need<'a>, MOST_LOCKED>,
+    needs: Vec<Need<'a>>,
 }
 
 impl<'a> LockOrder<'a> {
     /// Returns as the error the limiter that is in the array twice, or has a parent that is in it.
     pub(super) fn of<L: Handle>(members: &[Member<'a, L>]) -> Result<Self, usize> {
-        let mut needs = ArrayVec::<Need<'a>, MOST_LOCKED>::new();
+        let mut needs: Vec<Need<'a>> = Vec::with_capacity(2 * members.len());
         for (limiter, member) in members.iter().enumerate() {
             let (own, cost) = ((member.core(), member.class()), member.cost);
             let parent = member.core().parent_of_key().map(|parent| ((&*parent.limiter, parent.group), true));
@@ -75,8 +74,8 @@ impl<'a> LockOrder<'a> {
     /// # Panics
     /// If a clock panics; then nothing has changed.
     pub(super) fn lock<R>(self, act: impl FnOnce(&mut LockedQueues<'_, 'a>) -> R) -> R {
-        let cores: ArrayVec<&'a Core, MOST_LOCKED> = self.needs.iter().map(|need| need.core).collect();
-        let samples: ArrayVec<_, MOST_LOCKED> = cores.iter().map(|core| Some(core.sample())).collect();
+        let cores: Vec<&'a Core> = self.needs.iter().map(|need| need.core).collect();
+        let samples: Vec<_> = cores.iter().map(|core| Some(core.sample())).collect();
         let mut wakes = Wakes::default();
         let mut needs = self.needs;
         let act = |queues: &mut [Locked<'a>], _: &mut Wakes| {
