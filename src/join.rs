@@ -145,13 +145,14 @@ pub enum JoinError<E = ConsumeError> {
         /// The index of the limiter in the array.
         limiter: usize,
     },
-    /// A limiter shares a distributed quota among classes: the store promises tokens for
-    /// claims in their turn, and not for when other limiters are ready.
+    /// A limiter shares a distributed quota among classes: the store promises tokens for claims in their turn, and not for
+    /// when other limiters are ready.
     DistributedClasses {
         /// The index of the limiter in the array.
         limiter: usize,
     },
-    /// A limiter is in the array twice, itself, by two of its classes, or as the parent of a key, and would wait for itself.
+    /// A limiter is in the array twice, and the claim would wait for itself: the limiter itself, two of its classes, a key and
+    /// its parent, or keys under two classes of one parent.
     Repeated {
         /// The second index of the limiter in the array.
         limiter: usize,
@@ -179,7 +180,9 @@ impl<E: fmt::Display> fmt::Display for JoinError<E> {
             Self::DistributedClasses { .. } => {
                 f.write_str(" is distributed and has classes: claim from the limiter alone")
             }
-            Self::Repeated { .. } => f.write_str(" is in it twice: add its costs up"),
+            Self::Repeated { .. } => {
+                f.write_str(" is in it twice, or its parent is: name each once, for the sum of its costs")
+            }
         }
     }
 }
@@ -399,8 +402,8 @@ fn serve_everywhere<L: Handle>(members: &[Member<'_, L>], hosts: &[Option<Runtim
             return Some(index);
         }
     }
-    let queues =
-        waiting().flat_map(|(_, member)| iter::once(member.core()).chain(member.core().parent().map(|it| &**it)));
+    let queues = waiting()
+        .flat_map(|(_, member)| iter::once(member.core()).chain(member.core().parent().map(|parent| &**parent)));
     let elsewhere: Vec<Runtime> = queues.flat_map(Core::hosts).collect();
     for (_, member) in waiting() {
         for host in &elsewhere {

@@ -31,10 +31,8 @@
 //! * A debt that was charged after the claim had arrived does not delay it: while a member holds the claim, it lends the
 //!   tokens of the debt to it. But tokens that are there already when the debt is charged, or that come in at once later,
 //!   pay the debt first; and with classes or a sliding quota all do.
-//!
-//! * A joint claim over a key under a parent has the parent as a member too, with the sum of the costs of such keys; in a
-//!   parent with classes, in the class of the key. It has no proxy. While it holds the key, the proxy of the key's front claim
-//!   leaves.
+//! * A joint claim over a key under a parent has the parent as a member too, with the sum of the costs of such keys. In a
+//!   parent with classes it waits in the class of the key. While it holds the key, the proxy of the key's front claim leaves.
 //!
 //! This is a reservation at the instant at which the last resource is free, as in EASY backfilling: later claims pass as
 //! long as they leave the reservation alone.
@@ -42,12 +40,13 @@
 //! # Reviews
 //!
 //! A *review* of a set (see [`review`]) decides all this, and acts, under the locks of all members. Limiters with a parent
-//! are locked first, then the others, each by address; the lock of the set itself is the innermost. A review is due at the joint instant, and
-//! at once after something has changed an instant: a turn, tokens that came in, the end of a pause, another quota, a cap.
-//! Each member knows the joint instants of its fronts and is not served past one of them without the review, and before a
-//! review goes on, the fronts of other sets are reviewed that it made urgent. So the order of events is that of their
-//! instants, also if timers are late by many of them. (A limiter cannot know of a turn in another one: if it is served first,
-//! a front that waits for that is granted later than at its instant.)
+//! are locked first, then the others, each by address. The lock of the set itself is the innermost.
+//!
+//! A review is due at the joint instant, and at once after something has changed an instant: a turn, tokens that came in, the
+//! end of a pause, another quota, a cap. Each member knows the joint instants of its fronts and is not served past one of them
+//! without the review, and before a review goes on, the fronts of other sets are reviewed that it made urgent. So the order of
+//! events is that of their instants, also if timers are late by many of them. (A limiter cannot know of a turn in another one:
+//! if it is served first, a front that waits for that is granted later than at its instant.)
 //!
 //! What a grant costs depends on the number of sets with waiting claims, O(log sets) in each member, and not on the number
 //! of claims.

@@ -2,8 +2,7 @@
 //! [`with_locked`]. Shorter ways for common cases are in `claims.rs`, and reviews of joint claims have a way of their own.
 //!
 //! 1. Read the tail and the time of each queue.
-//! 2. Take the locks, in the order given by the caller. A joint claim orders its queues by address; a child comes before
-//!    its parent.
+//! 2. Take the locks in the order given by the caller: those with a parent first, then the others, each by address.
 //! 3. Serve each queue up to its time.
 //! 4. Act.
 //! 5. Serve again, publish, and wake the drivers whose alarms are too late.

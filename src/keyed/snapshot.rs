@@ -142,9 +142,8 @@ impl<K: Hash + Eq + Clone> KeyedEntry<K> {
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
-    /// The keys of shard `number`. Lists some hundred keys under each lock, so a key that comes or goes
-    /// meanwhile may be listed or not. If it goes and comes again, it may be listed twice, and the second listing is the
-    /// later one.
+    /// The keys of shard `number`. Lists some hundred keys under each lock, so a key that comes or goes meanwhile may be
+    /// listed or not. If it goes and comes again, it may be listed twice, and the second listing is the later one.
     pub(super) fn list_shard(&self, number: usize) -> Vec<ListedKey<K>> {
         let (mut listing, mut listed) = (Listing::default(), Vec::new());
         loop {

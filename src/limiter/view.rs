@@ -9,11 +9,11 @@ use std::time::Duration;
 
 impl Limiter {
     /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits. In a limiter
-    /// with classes, callers that a ceiling holds back do not count.
+    /// with classes, callers that a ceiling holds back do not count. For a key under a parent, the parent counts too.
     pub fn available(&self) -> u64 {
         let core = self.core();
         let own = core.look_at(|state, rovers, sample| state.shown_available(rovers, ROOT, sample.now));
-        core.parent_of_key().map_or(own, |parent| own.min(parent.available()))
+        core.parent().map_or(own, |parent| own.min(parent.available()))
     }
 
     /// Returns by how many tokens the claims exceed the supply: the tokens that waiters still lack, plus the debts
@@ -27,8 +27,8 @@ impl Limiter {
     /// The result is exact if no waiter leaves the queue, no token is refunded or added, and no setting changes. It
     /// ignores the in-flight cap, because the time of a release is unknown. It is `None` if the time is unknown: only
     /// [`replenish`](Self::replenish) can help, the store of a distributed quota has not promised the tokens yet, a
-    /// [joint claim](crate::join) waits in the queue, the cost can never be granted, or the instant is more than 584 years
-    /// away.
+    /// [joint claim](crate::join) waits in the queue, or any claim in that of a key under a parent, the cost can never be
+    /// granted, or the instant is more than 584 years away.
     ///
     /// The running time does not grow with the queue, with one exception: behind a stepped quota next to other quotas,
     /// quotas with a burst below the cost of a waiter, and similar cases, the first call after a cancellation in the
@@ -48,9 +48,10 @@ impl Limiter {
     /// ```
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
         let core = self.core();
-        let own = |state: &mut State, rovers: &Rovers, sample: Sample| state.shown_estimate(rovers, cost, sample.now);
-        let own = core.look_ahead(core.sample(), cost, own)?;
-        core.parent_of_key().map_or(Some(own), |parent| parent.estimate_later(cost, own))
+        let estimate =
+            |state: &mut State, rovers: &Rovers, sample: Sample| state.shown_estimate(rovers, cost, sample.now);
+        let own = core.look_ahead(core.sample(), cost, estimate)?;
+        core.parent().map_or(Some(own), |parent| parent.estimate_later(cost, own))
     }
 
     /// Returns true once [`close`](Self::close) was called.

@@ -50,8 +50,8 @@ pub(super) fn in_service(classes: &Classes, pick: Pick, is_last: bool) -> (Class
 }
 
 /// The cost of the next claim of a class, and the number of a joint one. `None` if there is none, or if it waits for an
-/// older joint claim of the class that had its turn. That may wait for the claim of a key for which the proxy stands, so the
-/// proxy does not wait for it.
+/// older joint claim of the class that had its turn. In the class of a key it does not wait: it is the proxy of a claim for
+/// which the joint claim may be waiting in the queue of the key.
 #[inline(always)]
 pub(super) fn next_front(classes: &Classes, class: ClassId) -> Option<(u64, Option<u64>)> {
     let entry = classes.entry(class);

@@ -59,7 +59,7 @@ impl State {
         fronts.count(class, cost, true);
         let charged = fronts.charged;
         self.mark_joint(class, true);
-        self.classes_mut().into_iter().for_each(|classes| classes.use_class(class));
+        self.classes_mut().into_iter().for_each(|classes| classes.add_user(class));
         Part { cost, number, charged }
     }
 
@@ -75,7 +75,7 @@ impl State {
         if is_empty {
             self.rare().joint = None;
         }
-        self.leave_class_of_key(class);
+        self.remove_user(class);
     }
 
     /// Saves tokens for the oldest front that wants to hold this limiter, and for no other.

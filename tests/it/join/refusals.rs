@@ -25,7 +25,10 @@ fn the_same_limiter_twice_is_an_error_that_says_what_to_do() {
     let twin = a.clone();
     let error = refusal([(&a, 1), (&b, 1), (&twin, 1)]);
     assert_eq!(error, JoinError::Repeated { limiter: 2 });
-    assert_eq!(error.to_string(), "limiter 2 of the joint claim is in it twice: add its costs up");
+    assert_eq!(
+        error.to_string(),
+        "limiter 2 of the joint claim is in it twice, or its parent is: name each once, for the sum of its costs"
+    );
     assert!(matches!(try_join([(&a, 1), (&twin, 1)]), Err(JoinError::Repeated { limiter: 1 })));
     assert_eq!((a.available(), b.available()), (5, 5));
 }
