@@ -43,7 +43,7 @@ impl ParentDriver {
     fn of(core: &Core) -> Self {
         Self(core.parent().map(|parent| {
             let kind = Kind::Thread(thread::current().id());
-            (Arc::clone(parent), Registration::new(parent, kind))
+            (Arc::clone(&parent.limiter), Registration::new(parent, kind))
         }))
     }
 

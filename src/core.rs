@@ -22,7 +22,7 @@ pub(crate) mod dry_run;
 mod expiry;
 mod fine;
 pub(crate) mod forecast;
-mod grants;
+pub(crate) mod grants;
 pub(crate) mod in_use;
 pub(crate) mod joint;
 pub(crate) mod locked;

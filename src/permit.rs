@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::core::claim_scope::ClaimScope;
+use crate::core::grants::Settled;
 use crate::core::state::Sample;
 use crate::observe::{GrantWord, Verdict};
 use std::fmt;
@@ -82,7 +83,8 @@ impl<P: Deref<Target: ClaimScope>> Permit<P> {
         self.count_refundable();
         let uncharged = self.refundable.min(self.cost.saturating_sub(actual));
         let (core, class) = (self.scope.core(), self.scope.class());
-        self.cost = core.resettle_everywhere(sample, class, self.cost, actual, self.word, uncharged);
+        let grant = Settled { class, cost: self.cost, uncharged, word: self.word };
+        self.cost = core.resettle(sample, grant, actual);
         self.refundable -= uncharged;
     }
 

@@ -84,7 +84,10 @@ impl Core {
     fn tied_to(&self) -> Vec<Arc<Self>> {
         let sets: Vec<Arc<JointSet>> = self.state.lock().joint().into_iter().flat_map(Fronts::sets).cloned().collect();
         let members = sets.iter().flat_map(|set| &set.members).filter_map(|member| member.core.upgrade());
-        members.filter(|peer| !std::ptr::eq(&**peer, self)).chain(self.parent().cloned()).collect()
+        members
+            .filter(|peer| !std::ptr::eq(&**peer, self))
+            .chain(self.parent().map(|parent| Arc::clone(&parent.limiter)))
+            .collect()
     }
 
     /// Ticks the queues that joint claims in this queue also wait in, and those tied to them in turn. Returns true if
@@ -97,7 +100,7 @@ impl Core {
                 continue;
             }
             // The parent itself is skipped: a child with waiters has it driven already.
-            if self.parent().is_none_or(|parent| !Arc::ptr_eq(parent, &peer)) {
+            if self.parent().is_none_or(|parent| !Arc::ptr_eq(&parent.limiter, &peer)) {
                 peer.tick();
                 is_tied = true;
             }

@@ -24,7 +24,7 @@ impl Core {
             let left = state.depart(rovers, place, class);
             let held = match held {
                 Some(by) => Some((by, state.quota_name(by))),
-                None if self.parent_link().is_some() => None,
+                None if self.has_parent => None,
                 None => Some(state.holder_of_new(rovers, class, cost)),
             };
             (left, held)
@@ -39,8 +39,8 @@ impl Core {
 
     /// The bound of the parent that holds back a claim of `cost` that this limiter does not hold back, and its name.
     pub(crate) fn holder_in_parent(&self, cost: u64) -> (Bound, Name) {
-        let Some(parent) = self.parent_link().map(|link| &link.parent) else { return (Bound::Queue, Name::NONE) };
-        let (by, name) = parent.limiter.leaving(|state, rovers, _| state.holder_of_new(rovers, parent.group, cost));
+        let Some(parent) = self.parent() else { return (Bound::Queue, Name::NONE) };
+        let (by, name) = parent.leaving(|state, rovers, _| state.holder_of_new(rovers, parent.group, cost));
         (by.of_parent(), name)
     }
 }

@@ -1,11 +1,29 @@
 //! What is done with a grant: tokens are released, settled for, or given back, in the parent too if there is one.
 
 use super::Core;
-use crate::core::classes::{ClassId, ROOT};
+use crate::core::classes::ClassId;
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, Reach, Refund, Sample, State};
 use crate::error::{Bound, ConsumeError, ReleaseError};
 use crate::observe::GrantWord;
+
+/// A grant whose cost is changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Settled {
+    pub(crate) class: ClassId,
+    /// The cost before the change.
+    pub(crate) cost: u64,
+    /// If the cost falls, the class is not charged for so many tokens any more.
+    pub(crate) uncharged: u64,
+    pub(crate) word: GrantWord,
+}
+
+impl Settled {
+    /// A grant of `cost` with this word, of which nothing was charged to a class.
+    pub(crate) fn new(class: ClassId, cost: u64, word: GrantWord) -> Self {
+        Self { class, cost, uncharged: 0, word }
+    }
+}
 
 impl Core {
     /// Refuses growth by `tokens` of a grant that has `held` tokens in flight, if the cap, here or in the parent, has no space
@@ -97,47 +115,27 @@ impl Core {
         in_parent
     }
 
-    /// Changes the cost of a grant from `cost` to `actual`, and returns its cost from now on.
-    ///
-    /// # Panics
-    /// If the clock panics; then nothing has changed.
-    pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
-        self.resettle_in(|core| Some(core.sample()), ROOT, cost, actual, GrantWord::NOTHING, 0)
-    }
-
-    /// [`resettle_in`](Self::resettle_in) here and in the parent, if there is one: both are charged the same.
-    pub(crate) fn resettle_everywhere(
-        &self,
-        sample: impl FnOnce(&Self) -> Option<Sample>,
-        class: ClassId,
-        cost: u64,
-        actual: u64,
-        word: GrantWord,
-        uncharged: u64,
-    ) -> u64 {
-        let Some(link) = self.parent_link() else {
-            return self.resettle_in(sample, class, cost, actual, word, uncharged);
-        };
-        let most = cost.saturating_add(link.parent.state.lock().extra_charge(cost, actual.max(cost)));
-        let settled = self.resettle_in(sample, class, cost, actual.min(most), word, uncharged);
-        let in_parent = link.parent.resettle(Some((link.key, link.weight())), cost, settled);
-        // The parent charges less if no more fits between its rovers.
-        self.resettle_in(Self::sample_or_last, class, settled, in_parent, word, 0)
-    }
-
-    /// Changes the cost of a grant made in a class, as of `sample`; without one, as of the last. If `actual` is less than
-    /// `cost`, the class is not charged for `uncharged` tokens any more.
+    /// Changes the cost of a grant to `actual`, here and in the parent, if there is one: both are charged the same. Returns
+    /// the cost from now on.
     ///
     /// # Panics
     /// If `sample` panics; then nothing has changed.
-    pub(crate) fn resettle_in(
+    pub(crate) fn resettle(&self, sample: impl FnOnce(&Self) -> Option<Sample>, grant: Settled, actual: u64) -> u64 {
+        let Some(link) = self.parent_link() else { return self.resettle_here(sample, grant, actual) };
+        let Settled { class, cost, word, .. } = grant;
+        let most = cost.saturating_add(link.parent.state.lock().extra_charge(cost, actual.max(cost)));
+        let settled = self.resettle_here(sample, grant, actual.min(most));
+        let in_parent = link.parent.resettle(Some((link.key, link.weight())), cost, settled);
+        // The parent charges less if no more fits between its rovers.
+        self.resettle_here(Self::sample_or_last, Settled::new(class, settled, word), in_parent)
+    }
+
+    /// Changes the cost of a grant to `actual` as of `sample`; without one, as of the last.
+    pub(crate) fn resettle_here(
         &self,
         sample: impl FnOnce(&Self) -> Option<Sample>,
-        class: ClassId,
-        cost: u64,
+        Settled { class, cost, uncharged, word }: Settled,
         actual: u64,
-        word: GrantWord,
-        uncharged: u64,
     ) -> u64 {
         if actual == cost {
             return cost;

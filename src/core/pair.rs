@@ -168,7 +168,7 @@ impl Both<'_, '_> {
             // The key has a turn of its own among the claims that wait.
             let class = self.child.core.join_parent(state);
             let granted = state.try_acquire(parent, class, cost, now);
-            state.leave_class_of_key(class);
+            state.remove_user(class);
             granted
         };
         match granted {

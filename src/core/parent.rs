@@ -14,11 +14,11 @@
 //! changed the front last is done.
 //!
 //! In a parent with classes each key has a class, from its first proxy on until the key's queue is gone. The scheduler
-//! orders these classes as any others. The class of a key never has a second claim in its queue. Without the answer the
-//! scheduler would treat the class as idle when its proxy leaves, and serve its siblings, whatever their weights are.
+//! orders these classes as any others. The class has no other claim of the key in its queue, except joint ones. Without the
+//! answer the scheduler would treat it as idle when its proxy leaves, and serve its siblings, whatever their weights are.
 //!
-//! A joint claim over the child waits in both as a member of its set, without a proxy; see `core/joint.rs`. Its review needs
-//! both, so that the child answers without waiting for the review.
+//! A joint claim over the child is a joint claim over both, and has no proxy; see `core/joint.rs`. Its review takes both
+//! locks, so the child answers without waiting for a review.
 //!
 //! A claim that the parent grants without waiting counts there from now, and in the child from the instant at which it
 //! became ready: no waiter pays for a late timer. A claim that had to wait in the parent's queue counts in both from
@@ -29,6 +29,7 @@
 use super::Core;
 use crate::clock::Time;
 use crate::core::classes::{ClassId, KeyName, ROOT};
+use crate::core::grants::Settled;
 use crate::core::queue::Place;
 use crate::core::rovers::Rovers;
 use crate::core::state::{ChildLimiter, Sample, State};
@@ -130,7 +131,8 @@ impl Parent {
     /// weight, for a cost that grows.
     pub(crate) fn resettle(&self, key: Option<(KeyName, u64)>, cost: u64, actual: u64) -> u64 {
         let Some((key, weight)) = key.filter(|_| actual > cost && self.limiter.has_classes) else {
-            return self.limiter.resettle_in(Core::sample_or_last, self.group, cost, actual, GrantWord::NOTHING, 0);
+            let grant = Settled::new(self.group, cost, GrantWord::NOTHING);
+            return self.limiter.resettle_here(Core::sample_or_last, grant, actual);
         };
         let charge = |state: &mut State, rovers: &Rovers, _| {
             state.charge_key(rovers, self.group, key, weight, state.extra_charge(cost, actual))
@@ -205,7 +207,7 @@ impl Drop for ParentLink {
                 state.go_on();
             }
             if let Some(class) = class.take() {
-                state.leave_class_of_key(class);
+                state.remove_user(class);
             }
         });
     }
@@ -217,7 +219,7 @@ impl Core {
     }
 
     /// The parent of this limiter, which is that of a key.
-    pub(crate) fn parent_of_key(&self) -> Option<&Parent> {
+    pub(crate) fn parent(&self) -> Option<&Parent> {
         self.parent_link().map(|link| &link.parent)
     }
 
@@ -226,21 +228,16 @@ impl Core {
         self.parent_link().map_or(ROOT, |link| parent.join_key(link.parent.group, link.key, link.weight()))
     }
 
-    /// The parent of this limiter.
-    pub(crate) fn parent(&self) -> Option<&Arc<Core>> {
-        self.parent_link().map(|parent_link| &parent_link.parent.limiter)
-    }
-
     /// The parent, if it has an in-flight cap.
-    pub(super) fn capped_parent(&self) -> Option<&Core> {
-        self.parent().map(|parent| &**parent).filter(|parent| parent.capped)
+    pub(super) fn capped_parent(&self) -> Option<&Parent> {
+        self.parent().filter(|parent| parent.capped)
     }
 
     /// Returns tokens of the parent that a claim of this limiter got, and that no caller has seen.
     pub(super) fn give_back_to_parent(&self, tokens: u64) {
         if tokens > 0 {
-            if let Some(parent_link) = self.parent_link() {
-                parent_link.parent.limiter.give_back(parent_link.parent.group, tokens, GrantWord::NOTHING);
+            if let Some(parent) = self.parent() {
+                parent.give_back(parent.group, tokens, GrantWord::NOTHING);
             }
         }
     }

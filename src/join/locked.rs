@@ -49,7 +49,7 @@ impl<'a> LockOrder<'a> {
         let mut needs: Vec<Need<'a>> = Vec::with_capacity(2 * members.len());
         for (limiter, member) in members.iter().enumerate() {
             let (own, cost) = ((member.core(), member.class()), member.cost);
-            let parent = member.core().parent_of_key().map(|parent| ((&*parent.limiter, parent.group), true));
+            let parent = member.core().parent().map(|parent| ((&*parent.limiter, parent.group), true));
             for ((core, class), is_parent) in [(own, false)].into_iter().chain(parent) {
                 let key = Some(member.core()).filter(|_| is_parent && core.has_classes && cost > 0);
                 match needs.iter_mut().find(|known| std::ptr::eq(known.core, core)) {
@@ -88,7 +88,7 @@ impl<'a> LockOrder<'a> {
             }
             let result = act(&mut LockedQueues { needs: &needs, queues });
             for (queue, need) in queues.iter_mut().zip(&needs).filter(|(_, need)| need.key.is_some()) {
-                queue.state.leave_class_of_key(need.class);
+                queue.state.remove_user(need.class);
             }
             result
         };

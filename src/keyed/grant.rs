@@ -7,6 +7,7 @@ use super::to_key::MapRef;
 use super::{Hashed, ToKey};
 use crate::core::Core;
 use crate::core::classes::ROOT;
+use crate::core::grants::Settled;
 use crate::core::in_use::InUse;
 use crate::core::state::MAX_COST;
 use crate::error::Bound;
@@ -122,7 +123,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
     ) {
         if let Some(live) = live {
             live.weigh(|| self.weight(key.form));
-            *cost = live.resettle_everywhere(|live| Some(live.sample()), ROOT, *cost, actual, left.word(), 0);
+            *cost = live.resettle(|live| Some(live.sample()), Settled::new(ROOT, *cost, left.word()), actual);
             return;
         }
         // First, because user code gives the weight, and may panic.
@@ -144,7 +145,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Map<K, S> {
         if word.is_refused() && (actual < cost || self.template.dry_run.is_on()) {
             return actual;
         }
-        let on_live = |live: InUse| live.resettle_in(|live| Some(live.sample()), ROOT, cost, actual, word, 0);
+        let grant = Settled::new(ROOT, cost, word);
+        let on_live = |live: InUse| live.resettle_here(|live| Some(live.sample()), grant, actual);
         let settled = self.enter(key, true, |shard, request, context| {
             let settled = shard.at_levels(request, context, |rates, levels| {
                 if rates.sliding.is_some() {

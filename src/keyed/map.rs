@@ -347,6 +347,6 @@ mod tests {
         let mut waiting = spawn(keyed.consume(&1, 1));
         assert!(waiting.poll().is_pending());
         let live_entries = keyed.map.live_entries();
-        assert!(live_entries[0].parent().is_some_and(|limiter| std::ptr::eq(&**limiter, parent.core())));
+        assert!(live_entries[0].parent().is_some_and(|it| std::ptr::eq(&**it, parent.core())));
     }
 }

@@ -215,17 +215,17 @@ impl Classes {
         if self.weight(id) != weight {
             self.scheduler.tree.set_weight(id, weight, now);
         }
-        self.use_class(id);
+        self.add_user(id);
         id
     }
 
     /// Counts one more user of a class: a joint claim, or a link of a key.
-    pub(crate) fn use_class(&mut self, id: ClassId) {
+    pub(crate) fn add_user(&mut self, id: ClassId) {
         self.rare_mut(id).users += 1;
     }
 
     /// A user of a class is gone, and has no claim there. The last one ends the class of a key.
-    pub(crate) fn leave_class(&mut self, id: ClassId, now: u64) {
+    pub(crate) fn remove_user(&mut self, id: ClassId, now: u64) {
         self.rare_mut(id).users -= 1;
         if self.is_of_key(id) {
             self.free_key(id, now);

@@ -105,7 +105,7 @@ impl State {
         }
         let class = self.join_key(group, key, weight);
         let charged = self.charge(rovers, class, tokens);
-        self.leave_class_of_key(class);
+        self.remove_user(class);
         charged
     }
 
@@ -115,11 +115,11 @@ impl State {
         self.classes_mut().map_or(ROOT, |classes| classes.join_key(group, key, weight, now))
     }
 
-    /// A user of the class is gone.
-    pub(crate) fn leave_class_of_key(&mut self, class: ClassId) {
+    /// A user of the class is gone, and has no claim there.
+    pub(crate) fn remove_user(&mut self, class: ClassId) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
-            classes.leave_class(class, now);
+            classes.remove_user(class, now);
         }
     }
 

@@ -2,6 +2,9 @@
 
 use super::claim::Tokens;
 use super::one_key::OneKey;
+use crate::handle::Limiter;
+use crate::observe::GrantWord;
+use crate::permit::Permit;
 use std::fmt;
 use std::hash::Hash;
 
@@ -43,16 +46,23 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DistributedKeyedGrant<K> {
             Tokens::OfLimiter(permit) => permit.settle(actual),
             Tokens::OfStore { cost, .. } if actual > *cost => {
                 let limiter = self.key.place(true).ok();
-                *cost += limiter.map_or(0, |limiter| limiter.core().resettle(0, actual - *cost));
+                *cost += limiter.map_or(0, |limiter| settle(&limiter, 0, actual - *cost));
             }
             Tokens::OfStore { cost, .. } => {
                 if let Some(limiter) = self.key.limiter_here().filter(|_| actual < *cost) {
-                    limiter.core().resettle(*cost, actual);
+                    settle(&limiter, *cost, actual);
                 }
                 *cost = actual;
             }
         }
     }
+}
+
+/// Changes the cost of a grant of the store from `cost` to `actual`, and returns the new one.
+fn settle(limiter: &Limiter, cost: u64, actual: u64) -> u64 {
+    let mut permit = Permit::new(limiter.core(), cost, GrantWord::NOTHING);
+    permit.settle(actual);
+    permit.cost
 }
 
 impl<K> fmt::Debug for DistributedKeyedGrant<K> {

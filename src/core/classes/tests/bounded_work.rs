@@ -194,7 +194,7 @@ fn what_a_key_of_a_removed_class_leaves_is_not_kept() {
     classes.scheduler.tree.pay_claim(pick, 0, 0);
     classes.unlist(2, 0);
     let kept = classes.retained.len();
-    classes.leave_class(pick.leaf, 0);
+    classes.remove_user(pick.leaf, 0);
     assert_eq!(classes.retained.len(), kept);
 }
 
