@@ -212,6 +212,9 @@ impl State {
                 return Some(Step::Moved);
             }
         }
+        // A claim that is ready here and waits for the parent, or is about to, holds nothing back that is due meanwhile.
+        let waits_until = if self.front_has_proxy() { now } else { self.supply.synced() };
+        let next = if self.role.has(Role::CHILD) { next.max(waits_until.saturating_add(1)) } else { next };
         let alarm = self.joint()?.next_alarm();
         if let Some((at, number)) = alarm.filter(|(at, _)| *at <= now && (is_held || *at < next)) {
             self.supply.mint(at, self.front_ticket(rovers));

@@ -330,3 +330,49 @@ fn a_claim_that_times_out_before_its_turn_names_the_key_and_not_the_parent() {
     };
     assert_eq!(by, Bound::Quota(0));
 }
+
+/// A claim of `cost` in a key waits in the parent, behind `before`, while an older joint claim begins to hold the key.
+fn hold_a_key_whose_claim_waits_for_the_parent(cost: u64) {
+    let (clock, global, keyed) = pair(Quota::per_second(1).burst(1).initial(0), Quota::per_second(1).burst(10));
+    let [slow, other] = [5, 100].map(|span| limiter(&clock, Quota::new(1, span * SECOND).initial(0)));
+    let key = keyed.limiter(&1).unwrap();
+    let mut joint = pending(join([(&key, 1), (&slow, 1)]));
+    let mut before = pending(global.consume(10));
+    let mut plain = pending(key.consume(cost));
+    clock.advance(4 * SECOND);
+    // The review of this one serves the key too, and looks for reviews that are due there.
+    drop(pending(join([(&key, 1), (&other, 1)])));
+    tick_after(&clock, &slow, SECOND);
+    drop(assert_ready_ok!(joint.poll()));
+    for _ in 0..60 {
+        tick_after(&clock, &global, SECOND);
+        key.tick();
+    }
+    drop((assert_ready_ok!(before.poll()), assert_ready_ok!(plain.poll())));
+}
+
+/// The plain claim is ready long before the joint claim begins to hold the key, or just then.
+#[test]
+fn a_joint_claim_holds_a_key_whose_claim_waits_for_the_parent() {
+    for cost in [1, 14] {
+        to_its_end(move || hold_a_key_whose_claim_waits_for_the_parent(cost));
+    }
+}
+
+#[test]
+fn a_driver_sleeps_while_a_joint_claim_holds_a_key_whose_claim_waits_for_the_parent() {
+    to_its_end(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let global = Limiter::new(Quota::per_second(1).burst(1).initial(0)).unwrap();
+            let keyed = KeyedLimiter::<u32>::builder().quota(Quota::per_second(1).burst(10)).parent(&global);
+            let key = keyed.build().unwrap().limiter(&1).unwrap();
+            let slow = Limiter::new(Quota::new(1, 5 * SECOND).initial(0)).unwrap();
+            let start = Instant::now();
+            let joint = join([(&key, 1), (&slow, 1)]).map(|_| start.elapsed());
+            let before = global.consume(10).map(|_| start.elapsed());
+            let plain = key.consume(1).map(|_| start.elapsed());
+            assert_eq!(tokio::join!(joint, before, plain), (5 * SECOND, 15 * SECOND, 16 * SECOND));
+        });
+    });
+}
