@@ -223,21 +223,17 @@ impl Both<'_, '_> {
                 // parent has been served further.
                 break;
             }
-            let most = self.parent.state.overruns(&self.parent.core.rovers, cost);
+            let refusal = self.refusal(cost);
             // A claim that only enters wakes nothing. So an answer fills the batch, and the caller sees that it is full.
-            if wakes.is_full() && (!is_awaited || most.is_some()) {
+            if wakes.is_full() && (!is_awaited || refusal.is_some()) {
                 return;
             }
-            if self.parent.state.is_closed(self.parent_link.parent.group) {
-                drop(self.child.state.close(&self.child.core.rovers));
-            } else if !is_awaited && self.admit_in_parent(cost) {
+            if !is_awaited && self.admit_in_parent(cost) {
                 // As of the instant at which it was ready here: a late timer costs the key nothing.
                 let at = self.child.state.supply.synced();
                 self.child.state.grant_ready_front(&self.child.core.rovers, at, self.child.sample.now, wakes);
-            } else if let Some(most) = most {
-                // There was enough space in the parent's queue when the claim arrived, but other claims have taken it
-                // since: the claims of all keys enter the parent's queue concurrently.
-                self.child.state.turn_front_away(&self.child.core.rovers, Outcome::TooLarge { cost, most }, wakes);
+            } else if let Some(outcome) = refusal {
+                self.child.state.turn_front_away(&self.child.core.rovers, outcome, wakes);
             } else {
                 self.enter_parent_queue(cost);
             }
@@ -253,6 +249,22 @@ impl Both<'_, '_> {
         }
     }
 
+    fn parent_is_closed(&self) -> bool {
+        self.parent.state.is_closed(self.parent_link.parent.group)
+    }
+
+    /// Why the parent does not let a claim of `cost` enter its queue. Only that claim is turned away here: the other claims of
+    /// a closed child may have to wait for a review.
+    fn refusal(&self, cost: u64) -> Option<Outcome> {
+        if self.parent_is_closed() {
+            return Some(Outcome::Closed);
+        }
+        // There was enough space in the parent's queue when the claim arrived, but other claims have taken it since: the claims
+        // of all keys enter the parent's queue concurrently.
+        let most = self.parent.state.overruns(&self.parent.core.rovers, cost)?;
+        Some(Outcome::TooLarge { cost, most })
+    }
+
     /// The parent has stopped at the proxy of this child. If it stands for a claim that is still ready, both grant it, or
     /// turn it away; else the proxy is recalled. Returns false if that could not be done yet.
     fn serve_proxy(&mut self, wakes: &mut Wakes) -> bool {
@@ -264,9 +276,8 @@ impl Both<'_, '_> {
         if wakes.is_full() {
             return false;
         }
-        if self.parent.state.is_closed(self.parent_link.parent.group) {
-            drop(self.child.state.close(rovers));
-        } else if let Some(outcome) = self.parent.state.cut_off_in_service(parent) {
+        let closed = self.parent_is_closed().then_some(Outcome::Closed);
+        if let Some(outcome) = closed.or_else(|| self.parent.state.cut_off_in_service(parent)) {
             self.child.state.turn_front_away(rovers, outcome, wakes);
         } else if self.parent.state.grant_proxy(parent, wakes) {
             let at = self.instant_of_parent();

@@ -376,3 +376,23 @@ fn a_driver_sleeps_while_a_joint_claim_holds_a_key_whose_claim_waits_for_the_par
         });
     });
 }
+
+#[test]
+fn closing_the_parent_ends_the_claims_and_the_joint_claims_of_a_key() {
+    to_its_end(|| {
+        for has_classes in [false, true] {
+            let clock = ManualClock::new();
+            let global = Limiter::builder().quota(Quota::per_second(1).initial(0)).clock(clock.clone());
+            let global = if has_classes { global.classes() } else { global }.build().unwrap();
+            let keyed = under(&global, &clock, Quota::per_second(1)).build().unwrap();
+            let other = limiter(&clock, Quota::per_hour(1).initial(0));
+            let key = keyed.limiter(&1).unwrap();
+            let mut plain = pending(key.consume(1));
+            let mut joint = pending(join([(&key, 1), (&other, 1)]));
+            global.close();
+            assert_eq!(assert_ready_err!(plain.poll()), ConsumeError::Closed);
+            let closed = JoinError::Refused { limiter: 0, error: ConsumeError::Closed };
+            assert_eq!(assert_ready_err!(joint.poll()), closed);
+        }
+    });
+}
