@@ -54,6 +54,11 @@ impl State {
             None => GrantWord::plain(self.remaining_after(end)),
         };
         self.update_held(rovers);
+        // It is granted before the instant that was planned, because tokens came in: they may be enough for the next one too.
+        let is_early = front.joint_due.is_some_and(|at| at > self.supply.synced());
+        if let Some(fronts) = self.joint_mut().filter(|_| is_early) {
+            fronts.make_first_urgent();
+        }
         self.with_instant(word)
     }
 

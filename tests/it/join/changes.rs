@@ -96,6 +96,20 @@ fn tokens_that_come_in_between_two_steps_go_to_the_joint_claim_that_waits_aside(
     }
 }
 
+/// The joint claims of several sets wait aside, for a step or while a debt is paid off.
+#[test]
+fn tokens_that_come_in_go_to_all_joint_claims_for_which_they_are_enough() {
+    let stepped = Quota::new(10, 100 * MS).burst(10).stepped();
+    for (quota, debt) in [(stepped, 0), (stepped, 15), (Quota::new(10, 100 * MS).burst(10), 20)] {
+        let (_clock, [a, b, c, d]) = on_a_clock([quota.into(), full(3), full(3), full(3)]);
+        let mut earlier = a.try_acquire(10).unwrap();
+        earlier.settle(10 + debt);
+        let claims = [(5, &b), (2, &c), (3, &d)].map(|(cost, other)| pending(join([(&a, cost), (other, 3)])));
+        earlier.settle(0);
+        assert_eq!((woken(&claims), a.available()), (3, 0), "{quota}, a debt of {debt}");
+    }
+}
+
 #[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {
