@@ -128,7 +128,9 @@ impl State {
     /// Serves this limiter up to `at`, for a review of the front `number`.
     pub(crate) fn serve_for_review(&mut self, rovers: &Rovers, number: u64, at: u64, wakes: &mut Wakes) -> Served {
         if let Some(fronts) = self.joint_mut() {
-            fronts.reviewed = Some((number, at));
+            // Two reviews that are both late, because another member was served beyond, must not wait for each other.
+            let planned = fronts.get(number).and_then(|front| front.joint_due);
+            fronts.reviewed = Some((number, planned.map_or(at, |planned| planned.min(at))));
         }
         if self.supply.synced() >= at {
             // The front comes before the claims that are due at this instant too.
