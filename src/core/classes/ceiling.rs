@@ -18,20 +18,6 @@ impl Ceiling {
         Self { schedule: Schedule::new(quota, 0, now), taken: 0 }
     }
 
-    /// Creates a ceiling that is not full before `full`: what it mints until then is missing, rounded up. It is at worst
-    /// empty, because the instant may be that of another class, with a lower rate.
-    pub(super) fn full_at(full: u64, quota: Quota, now: u64) -> Self {
-        let mut ceiling = Self::new(quota, now);
-        if full > now {
-            let started = if quota.is_stepped() { quota.period_nanos() - 1 } else { 0 };
-            let mut then = ceiling.schedule.clone();
-            then.mint(full.saturating_add(started), then.head.wrapping_add(MAX_SPAN as u64));
-            let missing = ahead(then.head, ceiling.schedule.head) as u64 + u64::from(then.fraction() > 0);
-            ceiling.take_debt(missing.min(ceiling.level().max(0) as u64));
-        }
-        ceiling
-    }
-
     pub(super) fn quota(&self) -> Quota {
         self.schedule.quota
     }
@@ -82,6 +68,3 @@ impl Ceiling {
         self.schedule.cut(self.taken.wrapping_add(self.schedule.burst));
     }
 }
-
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests;

@@ -75,8 +75,6 @@ pub(super) struct RareNode {
     pub(super) idle_start: Option<StartTag>,
     /// The ceiling that was taken off, or that a former class of the same name had: it goes on if a ceiling is set again.
     pub(super) former_ceiling: Option<Box<Ceiling>>,
-    /// A new ceiling is not full before this instant: a former class of the same name may have been forgotten.
-    pub(super) former_full: u64,
     /// The instant of the next installment of the floor that was taken off, or that a former class of the same name had.
     pub(super) former_next: FloorTime,
     /// The sum of the floors of the class and of all classes below it.

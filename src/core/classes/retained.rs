@@ -1,33 +1,40 @@
 //! What removed classes leave for other classes of the same paths: otherwise a caller that makes and drops a class again and
 //! again would gain an installment, a burst of its ceiling, and a service by floor each time.
 
-use super::floor::units;
+use super::ceiling::Ceiling;
+use super::floor::{FloorTime, units};
 use super::name::ClassName;
 use super::node::RareNode;
 use super::offer::{ClassId, ROOT};
-use super::table::{AllRetained, Classes, Retained};
-use std::hash::BuildHasher;
+use super::table::Classes;
+use super::tags::Tag;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// The most removed classes of which a limiter keeps what they owe, each by itself.
+/// Beyond so many removed classes, those without a ceiling are forgotten although they still owe: clients choose keys, so their
+/// number has no bound. A ceiling is kept until it is full again, because without that it would not hold.
 pub(super) const MOST_RETAINED: usize = 16_384;
 
-impl AllRetained {
-    const SLOTS: usize = 1 << 16;
+/// What removed classes leave.
+#[derive(Debug, Default)]
+pub(super) struct AllRetained {
+    pub(super) hasher: RandomState,
+    /// By the hash of the path.
+    pub(super) known: BTreeMap<u64, Retained>,
+    /// The last one that was looked at, to find those that are worth nothing any more.
+    pub(super) swept: Option<u64>,
+}
 
-    #[cfg(all(test, not(tollgate_loom)))]
-    pub(super) fn len(&self) -> usize {
-        self.known.len()
-    }
-
-    /// Forgets what the class of this path has left, but for the instant at which its ceiling is full.
-    fn forget(&mut self, path: u64) {
-        self.full.resize(Self::SLOTS, 0);
-        if let Some(ceiling) = self.known.remove(&path).and_then(|retained| retained.ceiling) {
-            let slot = &mut self.full[path as usize % Self::SLOTS];
-            *slot = ceiling.full().max(*slot);
-        }
-    }
+/// What one of them leaves.
+#[derive(Debug)]
+pub(super) struct Retained {
+    /// The class around it: its number, and its number among all that were made.
+    pub(super) around: (ClassId, u64),
+    pub(super) tag: Tag,
+    /// The instant of the next installment of its floor.
+    pub(super) next: FloorTime,
+    pub(super) ceiling: Option<Box<Ceiling>>,
 }
 
 impl Classes {
@@ -57,16 +64,16 @@ impl Classes {
         }
         let path = self.path_hash(around, &self.rare(id).name);
         self.retained.known.insert(path, retained);
-        // Two for each that is added, so that they cannot pile up. Where that is not enough, those that still owe go, too.
+        // Two for each that is added, so that they cannot pile up.
         for _ in 0..2 {
             let after = self.retained.swept.map_or(Unbounded, Excluded);
             let next = self.retained.known.range((after, Unbounded)).next();
-            let next = next.map(|(path, retained)| (*path, self.is_forgettable(retained, now)));
+            let are_many = self.retained.known.len() > MOST_RETAINED;
+            let goes = |it: &Retained| self.is_forgettable(it, now) || are_many && it.ceiling.is_none();
+            let next = next.map(|(path, retained)| (*path, goes(retained)));
             self.retained.swept = next.map(|(path, _)| path);
-            match next {
-                Some((path, true)) => _ = self.retained.known.remove(&path),
-                Some((path, false)) if self.retained.known.len() > MOST_RETAINED => self.retained.forget(path),
-                _ => {}
+            if let Some((path, true)) = next {
+                self.retained.known.remove(&path);
             }
         }
     }
@@ -84,18 +91,14 @@ impl Classes {
 
     /// A new class takes over what a removed one of its path has left.
     pub(super) fn restore(&mut self, id: ClassId) {
-        if self.retained.known.is_empty() && self.retained.full.is_empty() {
+        if self.retained.known.is_empty() {
             return;
         }
         let parent = self.scheduler.tree.parent(id);
         let around = (parent, self.rare(parent).made);
         let path = self.path_hash(parent, &self.rare(id).name);
-        let retained = self.retained.known.remove(&path);
+        let Some(retained) = self.retained.known.remove(&path) else { return };
         let tree = &mut self.scheduler.tree;
-        // Also of a class that is retained: it may have had no ceiling since it was forgotten.
-        tree.rare_mut(id).former_full =
-            self.retained.full.get(path as usize % AllRetained::SLOTS).copied().unwrap_or(0);
-        let Some(retained) = retained else { return };
         if retained.around == around {
             // No tag is beyond the largest one, unless the tags were set back meanwhile.
             let tag = retained.tag.min(tree.rare(parent).largest);

@@ -3,21 +3,18 @@
 //! A class that has children also has a leaf of its own among them, for the claims made in the class itself. The
 //! limiter's own queue counts the waiters of all classes, and has none.
 
-use super::ceiling::Ceiling;
 use super::entry::{ClassEntry, RareEntry};
-use super::floor::FloorTime;
 use super::name::{ClassName, KeyName};
 use super::offer::{ClassId, ROOT};
 use super::parts::Parts;
-use super::tags::Tag;
+use super::retained::AllRetained;
 use super::{Pick, Scheduler, Waiting};
 use crate::core::claim_scope::ClaimScope;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
 use crate::name::Name;
 use crate::observe::ClassLabel;
-use std::collections::{BTreeMap, VecDeque};
-use std::hash::RandomState;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
@@ -40,31 +37,6 @@ pub(crate) struct Classes {
     pub(crate) closing: Vec<Range<ClassId>>,
     /// The instant of the next step, as of when the limiter was last served.
     pub(crate) due: u64,
-}
-
-/// What removed classes leave.
-#[derive(Debug, Default)]
-pub(super) struct AllRetained {
-    pub(super) hasher: RandomState,
-    /// By the hash of the path.
-    pub(super) known: BTreeMap<u64, Retained>,
-    /// The last one that was looked at, to find those that are worth nothing any more.
-    pub(super) swept: Option<u64>,
-    /// When the ceilings of more classes are full: each slot belongs to several paths, and has the latest instant of them. So
-    /// none has tokens that it used, and some are empty because another path used its own. A debt is forgotten. Empty until
-    /// the first class is forgotten.
-    pub(super) full: Vec<u64>,
-}
-
-/// What one of them leaves.
-#[derive(Debug)]
-pub(super) struct Retained {
-    /// The class around it: its number, and its number among all that were made.
-    pub(super) around: (ClassId, u64),
-    pub(super) tag: Tag,
-    /// The instant of the next installment of its floor.
-    pub(super) next: FloorTime,
-    pub(super) ceiling: Option<Box<Ceiling>>,
 }
 
 impl Classes {

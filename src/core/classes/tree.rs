@@ -367,13 +367,9 @@ impl Tree {
         let known = node.ceiling.take().or_else(|| node.former_ceiling.take());
         match quota {
             Some(quota) => {
-                node.ceiling = Some(match known {
-                    Some(mut known) => {
-                        known.change(quota, now);
-                        known
-                    }
-                    None => Box::new(Ceiling::full_at(node.former_full, quota, now)),
-                });
+                let mut ceiling = known.unwrap_or_else(|| Box::new(Ceiling::new(quota, now)));
+                ceiling.change(quota, now);
+                node.ceiling = Some(ceiling);
             }
             None => node.former_ceiling = known,
         }
