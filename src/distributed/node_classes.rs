@@ -193,12 +193,13 @@ impl State {
         (class, mut covered, most, part): (ClassId, u64, u64, u64),
     ) -> (Wanted, bool) {
         let (leases, mut wanted) = (self.promised_leases(), Wanted::default());
-        // The debt before the front claim is served in one piece too, and for as long as that claim waits.
+        // Debts are served in one piece too: that before the front claim, and those between claims.
         let owed = self.classes().map_or(0, |classes| classes.scheduler.debt(classes.entry(class).leaf));
-        let owed = self.claims_of(class).next().map(|(number, ..)| (number, owed, 0));
-        for (number, cost, debt) in owed.into_iter().chain(self.claims_of(class)) {
-            let lacks = cost.saturating_sub(covered);
-            covered = covered.saturating_sub(cost + debt);
+        let first = self.claims_of(class).next().map_or(0, |(number, ..)| number);
+        let claims = self.claims_of(class).flat_map(|(number, cost, debt)| [(number, cost), (number, debt)]);
+        for (number, tokens) in std::iter::once((first, owed)).chain(claims) {
+            let lacks = tokens.saturating_sub(covered);
+            covered = covered.saturating_sub(tokens);
             if lacks == 0 {
                 continue;
             }

@@ -146,3 +146,42 @@ async fn a_claim_is_served_behind_a_debt_that_is_larger_than_the_claim() {
     assert!(began.elapsed() <= millis(320), "{:?}", began.elapsed());
     assert!(store.asks() < 12, "{}", store.asks());
 }
+
+/// When all these claims of several classes are granted, and how many requests that took. Each grant is settled for more.
+async fn all_granted(costs: &[u64], claims: u64, more: u64, latency: u64) -> (Duration, u64) {
+    let store = store_at(millis(latency));
+    let builder = Limiter::builder().quota(Quota::per_second(1).burst(50).initial(0)).distributed(store.clone());
+    let limiter = builder.classes().build().unwrap();
+    let class = |weight: &u64| limiter.class(weight.to_string(), Share::weight(*weight)).unwrap();
+    let classes: Vec<Class> = [1, 4, 7].iter().map(class).collect();
+    let began = Instant::now();
+    let callers = (0..claims).flat_map(|_| costs.iter().zip(&classes)).map(|(&cost, class)| {
+        let claim = class.clone().consume_owned(cost);
+        tokio::spawn(async move { claim.await.unwrap().settle(cost + more) })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap();
+    }
+    (began.elapsed(), store.asks())
+}
+
+/// A debt of a class in which no claim waits any more is served in one piece, as every debt. The node asked for it token by
+/// token: no piece completed it, and all these tokens were lost, two of three.
+#[tokio::test(start_paused = true)]
+async fn debts_of_classes_cost_the_others_no_more_than_they_are() {
+    for latency in [0, 1] {
+        let (took, asks) = all_granted(&[3, 3, 3], 10, 1, latency).await;
+        assert!(took <= millis(120_100), "{took:?}");
+        assert!(asks <= 5 * 30, "{asks} requests for 30 grants");
+    }
+}
+
+/// While one class waits for a large claim, those that are ahead of it got nothing, and asked again each 5 ms.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_ahead_of_one_with_a_large_claim_does_not_ask_again_and_again() {
+    for latency in [0, 1] {
+        let (took, asks) = all_granted(&[1, 40], 5, 0, latency).await;
+        assert!(took <= millis(205_100), "{took:?}");
+        assert!(asks <= 20 * 10, "{asks} requests for 10 grants");
+    }
+}
