@@ -258,7 +258,8 @@ impl SharedBucket {
         let mut told = Vec::new();
         for claims in &asked.claims {
             let is_sent_away = claims.given == 0 && claims.first > 0 && (is_in_vain || has_classes);
-            let (wait, sleep) = if is_sent_away { self.wait_of(claims, has_classes) } else { (0, 0) };
+            let before = if claims.is_ahead { self.given_before(asked, claims) } else { 0 };
+            let (wait, sleep) = if is_sent_away { self.wait_of(claims, before, has_classes) } else { (0, 0) };
             told.push(ClassGrant::from_numbers([claims.given, wait, sleep, claims.part].map(|number| number as u64)));
             if is_repeat || ask.at_once || claims.lack <= claims.given {
                 continue;
@@ -280,12 +281,24 @@ impl SharedBucket {
         told
     }
 
+    /// The tokens that the class of the same node gets first that is furthest behind these claims; 0 if none is.
+    fn given_before(&self, asked: &Asked<'_>, claims: &Claims) -> i64 {
+        let places = &asked.before.places;
+        let lacking = asked.claims.iter().filter(|it| it.lack > it.given);
+        let behind = lacking.filter_map(|it| {
+            let place = || places.iter().find(|own| own.class == it.number).map_or(0, |own| own.first);
+            let first = if it.want > 0 { it.first } else { place() };
+            (first > 0).then_some((self.lead_of(it.number), first))
+        });
+        behind.filter(|(lead, _)| *lead < self.lead_of(claims.number)).min().map_or(0, |(_, first)| first)
+    }
+
     /// For claims that get nothing: the time until the tokens for the first one are there, and the time until the node asks
     /// again.
-    fn wait_of(&self, claims: &Claims, has_classes: bool) -> (i64, i64) {
+    fn wait_of(&self, claims: &Claims, given_before: i64, has_classes: bool) -> (i64, i64) {
         // A class that is ahead of others looks again soon.
         let least = if claims.is_ahead { claims.reach + LOOK } else { 0 };
-        let behind = |places: i64| least.max(self.time_to(claims.first + places - self.level));
+        let behind = |places: i64| least.max(self.time_to(claims.first + places.max(given_before) - self.level));
         let wait = behind(claims.older);
         // A node that does not know of classes computes its sleep from the wait.
         let soonest = if has_classes { behind(claims.sooner) } else { wait };

@@ -536,10 +536,12 @@ BEGIN
       r_older[i] := older;
       r_sooner[i] := older;
       IF cardinality(l_lead) > 0 THEN
-        -- And how many are surely given before it gets some: places of other classes come behind it as soon as one is served.
+        -- And how many are surely given before it gets some: the first place of another class gets its tokens, and the others
+        -- may come behind it then.
         fill_lead := lead;
         SELECT coalesce(sum(one.first), 0), coalesce(sum(one.first) FILTER (WHERE one.class = r_number[i]), 0)
-            + coalesce(min(one.first) FILTER (WHERE one.class <> r_number[i]), 0)
+            + coalesce((array_agg(one.first ORDER BY one.lead, one.since, one.first DESC)
+              FILTER (WHERE one.class <> r_number[i]))[1], 0)
           INTO older, tokens FROM unnest(l_lead, l_since, l_first, l_class) AS one(lead, since, first, class)
           WHERE (one.lead, one.since) < (fill_lead, now - r_age[i]);
         r_older[i] := older;
@@ -667,10 +669,20 @@ BEGIN
       wait := 0;
       soonest := 0;
       IF is_sent_away THEN
-        wait := tollgate_time_1((r_first[i] + r_older[i] - level)::bigint, amount, period, near, stepped);
+        -- What the class of this node gets first that is furthest behind one that is ahead.
+        tokens := 0;
+        IF r_is_ahead[i] THEN
+          SELECT coalesce((array_agg(one.first ORDER BY one.lead, one.first))[1], 0) INTO tokens FROM (
+            SELECT coalesce(c_lead[r_at[other]], 0) AS lead, CASE WHEN r_want[other] > 0 THEN r_first[other] ELSE
+                (SELECT own[its + 1] FROM generate_series(1, cardinality(own), 4) AS its WHERE own[its] = r_number[other] LIMIT 1)
+              END AS first FROM generate_series(1, r_count) AS other WHERE r_lack[other] > r_given[other]
+          ) AS one WHERE one.first > 0 AND one.lead < coalesce(c_lead[r_at[i]], 0);
+        END IF;
+        wait := tollgate_time_1((r_first[i] + greatest(r_older[i], tokens) - level)::bigint, amount, period, near, stepped);
         -- A node that does not know of classes computes its sleep from the wait.
         soonest := CASE WHEN has_classes
-          THEN tollgate_time_1((r_first[i] + r_sooner[i] - level)::bigint, amount, period, near, stepped) ELSE wait END;
+          THEN tollgate_time_1((r_first[i] + greatest(r_sooner[i], tokens) - level)::bigint, amount, period, near, stepped)
+          ELSE wait END;
         IF has[5] > 1 THEN
           wait := least(wait, 1) * ends_in;
           soonest := least(soonest, 1) * ends_in;

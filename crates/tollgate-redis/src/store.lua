@@ -518,6 +518,12 @@ if not refused then
     end
   end
 
+  -- The order of places: by the lead of the class, by age, and of one age the largest first.
+  local function is_before(place, lead, other, its_lead)
+    if not other or lead ~= its_lead then return not other or lead < its_lead end
+    return place.since < other.since or place.since == other.since and place.first > other.first
+  end
+
   -- Records the tokens of all places, and up to how many tokens the bucket fills: those of the first place in order.
   local function note_places(own)
     local best, its_lead
@@ -526,11 +532,7 @@ if not refused then
       local place = list[index] or own[index - #list]
       local lead = place.lead or lead_of(place.class)
       if index > #list then placed = placed + place.first end
-      if place.first > 0 and (not best or lead < its_lead or lead == its_lead
-        and (place.since < best.since or place.since == best.since and place.first > best.first))
-      then
-        best, its_lead = place, lead
-      end
+      if place.first > 0 and is_before(place, lead, best, its_lead) then best, its_lead = place, lead end
     end
     if best then fill = best.first end
   end
@@ -572,20 +574,21 @@ if not refused then
   local there = max(level, 0) + credit
   for i = 1, #claims do
     local row = claims[i]
-    -- The tokens of the places before it, and how many are surely given before it gets some: places of other classes come
-    -- behind it as soon as one of them is served.
-    local lead, since, own_class, others, least = lead_of(row.number), now - row.age, 0, 0, 2 ^ 53
+    -- The tokens of the places before it, and how many are surely given before it gets some: the first place of another
+    -- class gets its tokens, and the others may come behind it then.
+    local lead, since, own_class, others, best = lead_of(row.number), now - row.age, 0, 0, nil
     for other = 1, #list do
       local place = list[other]
       if place.lead < lead or place.lead == lead and place.since < since then
         if place.class == row.number then
           own_class = own_class + place.first
         else
-          others, least = others + place.first, min(least, place.first)
+          others = others + place.first
+          if is_before(place, place.lead, best, best and best.lead) then best = place end
         end
       end
     end
-    row.older, row.sooner = own_class + others, own_class + min(others, least)
+    row.older, row.sooner = own_class + others, own_class + (best and best.first or 0)
     row.within = at_once and 0 or minted_within(min(row.reach, row.useful))
     if classes[1] then
       -- So small a part that classes take turns several times within the horizon.
@@ -702,11 +705,19 @@ if not refused then
     local row = claims[i]
     local is_sent_away, its_wait, sleep = row.given == 0 and row.first > 0 and (in_vain or has_classes), 0, 0
     if is_sent_away then
-      -- A class that is ahead of others looks again soon.
-      local least_wait = row.is_ahead and row.reach + LOOK or 0
-      its_wait = max(least_wait, time_to(row.first + row.older - level))
+      -- A class that is ahead of others looks again soon, but not before the one of its node that is furthest behind.
+      local least_wait, before, least = row.is_ahead and row.reach + LOOK or 0, 0, lead_of(row.number)
+      for _, other in ipairs(row.is_ahead and claims or {}) do
+        local first, lead = other.want > 0 and other.first or 0, lead_of(other.number)
+        for index = #own, 1, -1 do
+          if other.want <= 0 and own[index].class == other.number then first = own[index].first end
+        end
+        local is_less = lead < least or before > 0 and lead == least and first < before
+        if first > 0 and other.lack > other.given and is_less then before, least = first, lead end
+      end
+      its_wait = max(least_wait, time_to(row.first + max(row.older, before) - level))
       -- A node that does not know of classes computes its sleep from the wait.
-      local soonest = has_classes and max(least_wait, time_to(row.first + row.sooner - level)) or its_wait
+      local soonest = has_classes and max(least_wait, time_to(row.first + max(row.sooner, before) - level)) or its_wait
       sleep = max(0, min(soonest - row.reach, max(SLEEP, floor(row.age / 2))))
     end
     if has_classes then of_classes = of_classes .. packed('<dddd', row.given, its_wait, sleep, row.part) end

@@ -41,19 +41,14 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The tokens of those before a claim of a class, and how many are surely given before it gets some. Places of other
-    /// classes come behind it as soon as one of them is served.
+    /// The tokens of those before a claim of a class, and how many are surely given before it gets some: the first place of
+    /// another class gets its tokens, and the others may come behind it then.
     pub(super) fn before(&self, class: i64, lead: i64, since: i64) -> (i64, i64) {
-        let (mut own, mut others, mut least) = (0, 0, i64::MAX);
-        for place in self.list.iter().filter(|place| (place.lead, place.since) < (lead, since)) {
-            let Reverse(first) = place.first;
-            if place.class == class {
-                own += first;
-            } else {
-                (others, least) = (others + first, least.min(first));
-            }
-        }
-        (own + others, own + others.min(least))
+        let before = || self.list.iter().filter(|place| (place.lead, place.since) < (lead, since));
+        let tokens = |place: &Ordered| place.first.0;
+        let own: i64 = before().filter(|place| place.class == class).map(tokens).sum();
+        let first = before().filter(|place| place.class != class).min();
+        (before().map(tokens).sum(), own + first.map_or(0, tokens))
     }
 }
 
