@@ -82,14 +82,13 @@ impl Tree {
         node.start.raise(virtual_time);
         let begun = node.start.tag;
         node.start.charge(pick.tokens, &rare.weight);
-        if pick.by_floor {
-            // A service by floor is not held against the class for long.
-            let most = virtual_time.saturating_add(rare.weight.span(burst.saturating_mul(2)));
-            if node.start.tag > most {
-                node.start = StartTag::at(begun.max(most));
-            }
+        // A service by floor is not held against the class for long. One by weight never goes so far: it begins at the virtual
+        // time, and is a burst at most.
+        let most = virtual_time.saturating_add(rare.weight.span(burst.saturating_mul(2)));
+        if node.start.tag > most {
+            node.start = StartTag::at(begun.max(most));
         }
-        if let Some(floor) = rare.floor.as_mut().filter(|_| child == pick.leaf) {
+        if let Some(floor) = &mut rare.floor {
             floor.serve(pick.tokens, at, arrears);
         }
     }

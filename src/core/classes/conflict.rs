@@ -60,10 +60,6 @@ impl Tree {
     /// A class with a ceiling below which floors could not be kept if these were the limits of the quotas: the burst of the
     /// ceiling, and the class.
     pub(crate) fn conflict_with(&self, limits: &Limits) -> Option<(u64, ClassId)> {
-        let is_known = limits.burst <= self.limits.burst && self.limits.rate.is_some();
-        if is_known || limits.rate.is_none() || self.rare(ROOT).floors == 0 {
-            return None;
-        }
-        self.ceilings.first().copied().filter(|(burst, _)| *burst < limits.burst)
+        self.ceilings.first().copied().filter(|(burst, _)| limits.rate.is_some() && *burst < limits.burst)
     }
 }

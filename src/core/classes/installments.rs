@@ -18,7 +18,7 @@ impl Tree {
             self.limit_class(id, now);
             next = self.after(root, id);
         }
-        self.stale_from = if next.is_some() { ROOT } else { self.stale_from };
+        self.stale_from = ROOT;
     }
 
     /// Does what [`limit_classes`](Self::limit_classes) has left, for some classes. Until all are done, installments can be

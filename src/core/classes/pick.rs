@@ -129,9 +129,7 @@ impl Tree {
     /// comes and leaves would be remembered until the virtual time gets there.
     fn leave(&mut self, leaf: ClassId) {
         let node = &mut self.nodes[leaf as usize];
-        if node.is_key {
-            node.start = self.rare[leaf as usize].idle_start.take().unwrap_or(node.start);
-        }
+        node.start = self.rare[leaf as usize].idle_start.take().unwrap_or(node.start);
         let mut child = leaf;
         while child != ROOT {
             let parent = self.node(child).parent;
@@ -173,9 +171,8 @@ impl Tree {
     fn offer_anew(&mut self, id: ClassId, now: u64) -> ClassId {
         let (offer, due) = self.offer(id, now);
         let (offer, free) = self.under_ceiling(id, offer, now);
-        let is_kept = self.node(id).front.is_none() || !self.node(id).is_bare;
         let rare = &mut self.rare[id as usize];
-        rare.offer = offer.filter(|_| is_kept);
+        rare.offer = offer;
         // At `u64::MAX` time has ended, and the offer stays as it is.
         let at = due.min(free);
         set(&mut self.rechecks, &mut rare.slots.recheck, (at < u64::MAX).then_some((at, id)));
@@ -204,6 +201,7 @@ impl Tree {
         let node = self.node_mut(id);
         let parent = node.parent;
         let slot = std::mem::replace(&mut node.by_tag_slot, NOWHERE);
+        // While the limiter has no classes, the root is a leaf.
         if slot != NOWHERE {
             self.rare_mut(parent).by_tag.remove(slot);
         }

@@ -196,12 +196,23 @@ impl Scheduler {
         let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
         self.end_turn(pick);
-        if self.tree.is_divided(id) || self.tree.front(id) != tokens {
-            return self.pay_part(pick, supply, base);
+        let leaf = self.leaf(id);
+        if leaf.owed > 0 || tokens == leaf.cost {
+            self.note_taken(tokens, at);
+        } else {
+            self.shadow.get_or_insert_with(|| Box::new(supply.copied_at(base)));
         }
-        self.note_taken(tokens, at);
-        supply.claim(tokens);
         self.tree.charge(id, pick, at);
+        if leaf.owed > 0 {
+            supply.pass(0, tokens);
+            self.set_leaf(id, Leaf { owed: leaf.owed - tokens, ..leaf }, at);
+        } else if leaf.cost - leaf.paid == tokens {
+            supply.claim(tokens);
+            supply.grant_aside(leaf.paid);
+        } else {
+            supply.set_aside(tokens);
+            self.set_leaf(id, Leaf { paid: leaf.paid + tokens, ..leaf }, at);
+        }
     }
 
     /// Pays the last installment of a claim, and puts the next claim of its leaf in front. `next` is the cost of the
@@ -241,30 +252,6 @@ impl Scheduler {
             tokens -= taken;
         }
         self.turns.retain(|(_, left)| *left > 0);
-    }
-
-    /// Pays an installment that is a part of a claim, or of a debt.
-    fn pay_part(&mut self, pick: Pick, supply: &mut Supply, base: u64) {
-        let Pick { leaf: id, tokens, .. } = pick;
-        let at = supply.synced();
-        let leaf = self.leaf(id);
-        let whole = leaf.owed > 0 || tokens == leaf.cost;
-        if !whole {
-            self.shadow.get_or_insert_with(|| Box::new(supply.copied_at(base)));
-        } else {
-            self.note_taken(tokens, at);
-        }
-        self.tree.charge(id, pick, at);
-        if leaf.owed > 0 {
-            supply.pass(0, tokens);
-            self.set_leaf(id, Leaf { owed: leaf.owed - tokens, ..leaf }, at);
-        } else if leaf.cost - leaf.paid == tokens {
-            supply.claim(tokens);
-            supply.grant_aside(leaf.paid);
-        } else {
-            supply.set_aside(tokens);
-            self.set_leaf(id, Leaf { paid: leaf.paid + tokens, ..leaf }, at);
-        }
     }
 
     /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, or 0,

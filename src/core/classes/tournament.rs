@@ -98,7 +98,7 @@ impl<E: Entry> Tournament<E> {
     #[cold]
     fn grow(&mut self) {
         let slots = self.winners.len();
-        let mut winners = Vec::with_capacity((2 * slots).max(2));
+        let mut winners = Vec::with_capacity(2 * slots);
         winners.extend([0, 0]);
         while winners.len() < 2 * slots {
             // A round, from the final on: the known matches, and as many in the second half.
