@@ -227,9 +227,6 @@ impl Queue {
             Ok((outcome, ())) => (Some(outcome), waker),
             Err(node) => {
                 let waiter = node.protected_mut(&mut self.list).expect("an entered place is linked or called out");
-                if waiter.waker.will_wake(&waker) {
-                    return (None, waker);
-                }
                 (None, std::mem::replace(&mut waiter.waker, waker))
             }
         }

@@ -63,8 +63,7 @@ impl Members<'_> {
         let unknown = i128::MAX;
         let parts = self.parts();
         let dues = self.members.iter().map(|(index, it)| {
-            let front = it.state.joint().and_then(|fronts| fronts.get(parts.get(*index)?.number));
-            let due = front.filter(|front| front.has_turn).and_then(|front| front.due);
+            let due = it.state.joint().and_then(|fronts| fronts.get(parts.get(*index)?.number)?.due);
             due.map_or(unknown, |due| self.set.members[*index].common(due))
         });
         let dues = dues.collect();

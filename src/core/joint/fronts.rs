@@ -113,10 +113,6 @@ impl Fronts {
         self.ready.first().copied()
     }
 
-    pub(crate) fn is_ready(&self, number: u64) -> bool {
-        self.ready.contains(&number)
-    }
-
     pub(crate) fn set_ready(&mut self, number: u64, ready: bool) {
         let Some(cost) = self.fronts.get(&number).map(|front| u128::from(front.cost)) else { return };
         if ready && self.ready.insert(number) {
@@ -161,7 +157,7 @@ impl Fronts {
     }
 
     /// Whether front `number` wants to hold this limiter from this instant on, before its joint instant.
-    fn begins_at(&self, at: u64, number: u64) -> bool {
+    pub(crate) fn begins_at(&self, at: u64, number: u64) -> bool {
         let joint_due = self.fronts.get(&number).and_then(|front| front.joint_due);
         !self.ready.contains(&number) && joint_due.is_some_and(|joint_due| at < joint_due)
     }
@@ -201,11 +197,9 @@ impl Fronts {
 
     /// Moves on to the first front that was not reviewed in this round, or to the end.
     fn skip_reviewed(&mut self) {
-        if self.unreviewed_from < u64::MAX {
-            let mut rest = self.fronts.range(self.unreviewed_from..);
-            let first = rest.find(|(_, front)| front.round != self.round);
-            self.unreviewed_from = first.map_or(u64::MAX, |(number, _)| *number);
-        }
+        let mut rest = self.fronts.range(self.unreviewed_from..);
+        let first = rest.find(|(_, front)| front.round != self.round);
+        self.unreviewed_from = first.map_or(u64::MAX, |(number, _)| *number);
     }
 
     /// The front with the first alarm has to be reviewed at once, if it does not hold this limiter.

@@ -105,7 +105,7 @@ impl Members<'_> {
         let now = |it: &Locked<'_>| it.sample.now.max(it.state.supply.synced());
         let common = self.members.iter().map(|(index, it)| self.set.members[*index].common(now(it))).max();
         for (index, locked) in &mut self.members {
-            locked.sample.now = self.set.members[*index].local(common.unwrap_or(0)).max(now(locked));
+            locked.sample.now = self.set.members[*index].local(common.unwrap_or(0));
         }
     }
 
@@ -271,8 +271,7 @@ impl Members<'_> {
         let parts = self.parts();
         // First the member with the next alarm of another set: if that comes before, no member is served past it.
         let first = (0..self.members.len()).min_by_key(|place| self.next_alarm(*place, &parts));
-        let rest = (0..self.members.len()).filter(|place| Some(*place) != first);
-        for place in first.into_iter().chain(rest) {
+        for place in first.into_iter().chain(0..self.members.len()) {
             let ((index, Locked { core, state, .. }), at) = (&mut self.members[place], &instants[place]);
             let number = parts[*index].number;
             match state.serve_for_review(&core.rovers, number, *at, wakes) {

@@ -113,8 +113,8 @@ impl JointSet {
             return (Some(called), waker);
         }
         match queue.waiting.get_mut(&number) {
-            Some(claim) if !claim.waker.will_wake(&waker) => (None, std::mem::replace(&mut claim.waker, waker)),
-            _ => (None, waker),
+            Some(claim) => (None, std::mem::replace(&mut claim.waker, waker)),
+            None => (None, waker),
         }
     }
 

@@ -225,7 +225,7 @@ impl State {
                 fronts.set_urgent(number);
                 return Some(Step::Moved);
             }
-            if front.joint_due.is_some_and(|joint_due| at < joint_due) && !fronts.is_ready(number) {
+            if fronts.begins_at(at, number) {
                 // From now on this limiter mints the tokens of the claim.
                 let (joint_due, was_urgent) = (front.joint_due, fronts.is_urgent(number));
                 fronts.set_alarm(number, joint_due);
@@ -272,7 +272,7 @@ impl State {
     pub(crate) fn due_review(&self) -> Option<Arc<JointSet>> {
         let fronts = self.joint()?;
         let by_alarm = || fronts.next_alarm().filter(|(at, _)| *at <= self.supply.synced()).map(|(_, number)| number);
-        let first = fronts.first_urgent().filter(|_| self.must_review_at_once()).or_else(by_alarm)?;
+        let first = fronts.first_urgent().filter(|_| fronts.reviewed.is_none()).or_else(by_alarm)?;
         Some(Arc::clone(&fronts.get(first)?.set))
     }
 
