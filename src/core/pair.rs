@@ -233,7 +233,7 @@ impl Both<'_, '_> {
                 let at = self.child.state.supply.synced();
                 self.child.state.grant_ready_front(&self.child.core.rovers, at, self.child.sample.now, wakes);
             } else if let Some(outcome) = refusal {
-                self.child.state.turn_front_away(&self.child.core.rovers, outcome, wakes);
+                self.child.state.call_front(&self.child.core.rovers, outcome, wakes);
             } else {
                 self.enter_parent_queue(cost);
             }
@@ -278,7 +278,7 @@ impl Both<'_, '_> {
         }
         let closed = self.parent_is_closed().then_some(Outcome::Closed);
         if let Some(outcome) = closed.or_else(|| self.parent.state.cut_off_in_service(parent)) {
-            self.child.state.turn_front_away(rovers, outcome, wakes);
+            self.child.state.call_front(rovers, outcome, wakes);
         } else if self.parent.state.grant_proxy(parent, wakes) {
             let at = self.instant_of_parent();
             self.child.state.grant_ready_front(rovers, at, self.child.sample.now, wakes);

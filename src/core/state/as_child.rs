@@ -2,7 +2,6 @@
 //! `core/parent.rs`.
 
 use super::{Role, State};
-use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 
@@ -37,7 +36,7 @@ impl State {
     /// The cost of the front claim, if it is ready and the parent has to grant it. A joint claim that holds this limiter comes
     /// first: the parent is one of its members.
     pub(crate) fn ready_front(&self, rovers: &Rovers) -> Option<u64> {
-        let front = self.queue.front().filter(|_| self.role.has(Role::CHILD) && self.held().is_none())?;
+        let front = self.queue.front().filter(|_| self.held().is_none())?;
         let due = self.supply.due(self.base(rovers).wrapping_add(front.cost))?;
         (due <= self.supply.synced()).then_some(front.cost)
     }
@@ -69,12 +68,5 @@ impl State {
         self.proxy = ProxyState::None;
         self.supply.mint(at, ticket);
         self.grant_front(rovers, ticket, at, now, wakes);
-    }
-
-    /// Turns the [ready front](Self::ready_front) away.
-    pub(crate) fn turn_front_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
-        if self.ready_front(rovers).is_some() {
-            self.call_front(rovers, outcome, wakes);
-        }
     }
 }

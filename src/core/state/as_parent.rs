@@ -84,9 +84,7 @@ impl State {
         self.role.remove(Role::AWAITS);
         let awaited = self.rare.as_mut().and_then(|rare| rare.awaited.take());
         if let Some(AwaitedChild { class, gone: Some(debt), .. }) = awaited {
-            if self.role.has(Role::CLASSES) {
-                self.put_next_in_front(class, debt);
-            }
+            self.put_next_in_front(class, debt);
         }
     }
 

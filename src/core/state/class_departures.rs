@@ -78,9 +78,7 @@ impl State {
         let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
         self.forget_wait(waiter.number);
         self.leave_class(rovers, class, &waiter, true, base);
-        if waiter.child.is_none() {
-            wakes.push(waiter.waker);
-        }
+        wakes.push(waiter.waker);
     }
 
     /// A claim is out of the queue of a class without a grant; it was in front there, or not. What was set aside for it goes

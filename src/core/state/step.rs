@@ -245,7 +245,7 @@ impl State {
     }
 
     /// Removes the front waiter from the queue of a limiter without classes, granted or turned away.
-    pub(super) fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
+    pub(crate) fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
         let outcome = if self.role.has(Role::SPECIAL_WORDS) { self.special_outcome(outcome) } else { outcome };
         let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
