@@ -208,7 +208,7 @@ impl Class {
     /// below. In the second case `try_acquire` can pass, if it is the turn of this class.
     pub fn available(&self) -> u64 {
         let class = self.scope().id;
-        self.scope().core().look_at(|state, rovers, _| state.available_to_class(rovers, class))
+        self.scope().core().look_at(|state, rovers, _| state.available_in(rovers, class))
     }
 
     /// Returns the state of the class.

@@ -83,7 +83,7 @@ impl Core {
         if let Ok(word) = answer {
             self.observers().verdict(cost, word);
         }
-        if source_task_is_gone && answer.is_err() {
+        if source_task_is_gone {
             self.replace_source_task();
         }
         answer

@@ -262,7 +262,7 @@ impl State {
 
     /// The largest cost that the user allows, by default any.
     pub(crate) fn max_cost(&self) -> u64 {
-        let limited = self.rare.as_ref().filter(|rare| self.role.has(Role::MAX_COST) && rare.max_cost > 0);
+        let limited = self.rare.as_ref().filter(|rare| rare.max_cost > 0);
         limited.map_or(u64::MAX, |rare| rare.max_cost)
     }
 
@@ -276,9 +276,8 @@ impl State {
         if self.supply.smallest_window().is_some() {
             self.role.add(Role::SLIDING | Role::MAX_COST);
             self.stride.fix(0);
-        } else if self.role.has(Role::SLIDING) {
-            let unlimited = if self.max_cost() == u64::MAX { Role::MAX_COST } else { 0 };
-            self.role.remove(Role::SLIDING | unlimited);
+        } else {
+            self.role.remove(Role::SLIDING);
         }
     }
 

@@ -272,10 +272,9 @@ impl Supply {
     /// each. While a claim waits, a quota does not have its tokens: it is not full, and mints for what waits. `None` if that
     /// is not known.
     pub(crate) fn passed_by(&self, position: u64) -> Option<u64> {
-        // During a pause, or while another quota is waited for, a quota can be full. Then it loses the fraction of a token
-        // that it has now.
-        let may_be_full = self.is_paused() || self.quotas.len() > 1;
-        let position = position.wrapping_add(may_be_full.into());
+        // One token more: during a pause, or while another quota is waited for, a quota can be full. Then it loses the fraction
+        // of a token that it has now.
+        let position = position.wrapping_add(1);
         self.quotas.iter().try_fold(self.synced.max(self.gate), |at, quota| {
             at.checked_add(quota.reached(position).filter(|_| quota.is_gapless())?.saturating_sub(self.synced))
         })

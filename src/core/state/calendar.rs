@@ -73,7 +73,7 @@ impl State {
 
     /// The outcome of the front claim, with what a dry run, a calendar or a window adds.
     pub(super) fn special_outcome(&mut self, outcome: Outcome) -> Outcome {
-        let outcome = if self.role.has(Role::DRY_RUN) { self.outcome_in_dry_run(outcome) } else { outcome };
+        let outcome = self.outcome_in_dry_run(outcome);
         let Outcome::Granted(word) = outcome else { return outcome };
         Outcome::Granted(self.with_instant(word))
     }

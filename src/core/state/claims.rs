@@ -188,11 +188,8 @@ impl State {
             return self.deny_class(rovers, class, cost, now).into();
         }
         let denial = self.deny_in_queue(rovers, cost);
-        // A dry run learns of each call, so that no answer is repeated without the lock.
-        if !self.role.has(Role::DRY_RUN) {
-            rovers.last_denial().keep(&denial);
-            self.denied = true;
-        }
+        rovers.last_denial().keep(&denial);
+        self.denied = true;
         denial.as_of(now).into()
     }
 

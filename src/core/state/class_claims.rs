@@ -109,15 +109,11 @@ impl State {
                     self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
                 }
             }
-        } else {
-            let paid = classes.scheduler.paid(entry.leaf);
-            // What is set aside for a claim of another class comes back if that claim turns out to have left.
-            let returning = self.supply.aside().saturating_sub(paid);
-            let lacking = waiting.saturating_sub(paid).saturating_sub(returning);
-            let end = base.wrapping_add(lacking);
-            if lacking == 0 || self.supply.scheduled(end).is_some_and(|at| at <= now) {
-                return false;
-            }
+        } else if waiting == 0 || self.supply.aside() > 0 {
+            // What is set aside for a claim comes back if that claim turns out to have left.
+            return false;
+        } else if self.supply.scheduled(base.wrapping_add(waiting)).is_some_and(|at| at <= now) {
+            return false;
         }
         let Some(waker) = waker.take() else { return false };
         let number = self.take_number();
@@ -197,11 +193,6 @@ impl State {
         fronts.map(|(number, ..)| number).min()
     }
 
-    /// The number of tokens that `try_acquire` could get now, in a class or in a limiter without classes.
-    pub(crate) fn available_in(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
-        if self.role.has(Role::CLASSES) { self.available_to_class(rovers, class) } else { self.available(rovers) }
-    }
-
     /// The instant at which all claims that wait, and another one of `cost` tokens in a class, could have been served.
     pub(crate) fn served_by(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
@@ -220,7 +211,7 @@ impl State {
     #[inline(always)]
     pub(crate) fn check_queue_of(&self, class: ClassId, driven: bool) -> Result<(), ConsumeError> {
         if let Some(entry) = self.classes().map(|classes| classes.entry(class)) {
-            let waiting = if entry.has_joint { self.waiting_in(class).0 } else { entry.queue.len() };
+            let waiting = self.waiting_in(class).0;
             if waiting >= entry.max_waiting {
                 return Err(ConsumeError::QueueFull { waiting });
             }

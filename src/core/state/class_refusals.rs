@@ -36,7 +36,7 @@ impl State {
         let at = self.supply.scheduled(end).filter(|_| is_known).map(|at| at.max(below_ceilings));
         let retry_after = at.filter(|at| *at < u64::MAX).map(|at| self.wait(at, now));
         let by = self.obstacle_of_class(class, cost, end);
-        let (remaining, name) = (self.available_to_class(rovers, class), self.name_in_class(by, class, cost));
+        let (remaining, name) = (self.available_in(rovers, class), self.name_in_class(by, class, cost));
         Denied { retry_after, remaining, by, name }
     }
 

@@ -55,8 +55,8 @@ impl State {
         (waiting + joint, u64::try_from(u128::from(tokens) + joint_tokens).unwrap_or(u64::MAX))
     }
 
-    /// The number of tokens that `try_acquire` in a class could get now.
-    pub(crate) fn available_to_class(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
+    /// The number of tokens that `try_acquire` could get now, in a class or in a limiter without classes.
+    pub(crate) fn available_in(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
         if self.is_closed(class) {
             return 0;
         }

@@ -155,7 +155,7 @@ impl State {
 #[inline(always)]
 fn next_cost(classes: &mut Classes, class: ClassId) -> u64 {
     let entry = classes.entry(class);
-    if !entry.has_joint && !entry.offers_joint {
+    if !entry.has_joint {
         return entry.queue.front().map_or(0, |front| front.cost);
     }
     let next = next_front(classes, class);

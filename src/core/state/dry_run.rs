@@ -55,9 +55,7 @@ impl State {
         }
         let dry_run = self.rare.as_mut().and_then(|rare| rare.dry_run.take());
         let result = self.charge(rovers, class, tokens);
-        if dry_run.is_some() {
-            self.rare().dry_run = dry_run;
-        }
+        self.rare().dry_run = dry_run;
         result
     }
 
