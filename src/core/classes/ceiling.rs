@@ -52,7 +52,7 @@ impl Ceiling {
     /// Takes a debt, as far as it fits between the positions: it is not lost, but a ceiling is in debt by 2^62 tokens at
     /// most.
     pub(super) fn take_debt(&mut self, tokens: u64) {
-        let space = (MAX_SPAN + self.level().min(0)).max(0) as u64;
+        let space = (MAX_SPAN + self.level()).max(0) as u64;
         self.take(tokens.min(space));
     }
 

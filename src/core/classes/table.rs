@@ -184,9 +184,7 @@ impl Classes {
                 id
             }
         };
-        if self.weight(id) != weight {
-            self.scheduler.tree.set_weight(id, weight, now);
-        }
+        self.scheduler.tree.set_weight(id, weight, now);
         self.add_user(id);
         id
     }
@@ -273,9 +271,7 @@ impl Classes {
     /// Applies a share that was checked.
     pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan, now: u64) {
         let tree = &mut self.scheduler.tree;
-        if tree.weight(id) != share.weight {
-            tree.set_weight(id, share.weight, now);
-        }
+        tree.set_weight(id, share.weight, now);
         tree.set_floor(self.entries[id as usize].leaf, share.floor, now);
         let had_ceiling = tree.ceiling(id);
         if had_ceiling != share.ceiling {
@@ -315,10 +311,7 @@ impl Classes {
     pub(crate) fn unlist(&mut self, id: ClassId, now: u64) {
         let parent = self.scheduler.tree.parent(id);
         let name = self.rare(id).name.clone();
-        let siblings = &mut self.rare_mut(parent).children;
-        if siblings.get(&name) == Some(&id) {
-            siblings.remove(&name);
-        }
+        self.rare_mut(parent).children.remove(&name);
         self.retain(id, now);
         let rare = self.rare_mut(id);
         rare.label = None;
@@ -336,9 +329,8 @@ impl Classes {
         let leaf = self.entry(id).leaf;
         // A class in it may still owe a debt, as this one itself.
         let is_bare = self.scheduler.tree.children(id) == u32::from(leaf != id);
-        // Its queue is empty, unless a joint claim was forgotten: then the claims in it may still have their turns.
-        let is_empty = self.entry(id).queue.is_empty() && !self.entry(id).has_joint;
-        if is_bare && is_empty && self.scheduler.is_idle(leaf) {
+        // If a joint claim was forgotten, that and the claims behind it may still have their turns.
+        if is_bare && !self.entry(id).has_joint && self.scheduler.is_idle(leaf) {
             if leaf != id {
                 self.scheduler.tree.remove(leaf);
             }

@@ -183,13 +183,6 @@ impl Tree {
         self.rare(id).ceiling.as_ref().map(|ceiling| ceiling.quota())
     }
 
-    /// Whether what is served next in the class or around it can depend on the time: it has a floor or a ceiling, or a class
-    /// around it may have one.
-    pub(crate) fn is_timed(&self, id: ClassId) -> bool {
-        let node = self.node(id);
-        !node.is_bare || node.parent != ROOT
-    }
-
     /// Whether a ceiling is above claims of this class: its own, or that of a class around it.
     pub(crate) fn is_under_ceiling(&self, id: ClassId) -> bool {
         self.ceilings(id).next().is_some()
@@ -278,7 +271,10 @@ impl Tree {
     /// The new weight applies from the next charge on.
     pub(crate) fn set_weight(&mut self, id: ClassId, weight: u64, now: u64) {
         let (weight, before, parent) = (Weight::new(weight), self.weight(id), self.parent(id));
-        if id != ROOT && self.is_backlogged(id) {
+        if weight.weight() == before {
+            return;
+        }
+        if self.is_backlogged(id) {
             let weights = &mut self.rare_mut(parent).weights;
             *weights = *weights - before + weight.weight();
         }

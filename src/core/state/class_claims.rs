@@ -105,9 +105,7 @@ impl State {
                 let tokens = cost.min(classes.scheduler.tree.most(entry.leaf));
                 let pick = classes.scheduler.tree.pick().filter(|pick| pick.tokens <= tokens && self.cap.is_none());
                 let Some(pick) = pick else { return false };
-                if classes.scheduler.tree.is_timed(entry.leaf) {
-                    self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
-                }
+                self.supply.mint(now, Some(base.wrapping_add(pick.tokens)));
             }
         } else if waiting == 0 || self.supply.aside() > 0 {
             // What is set aside for a claim comes back if that claim turns out to have left.
