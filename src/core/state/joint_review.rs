@@ -45,9 +45,7 @@ impl State {
         };
         rovers.claim(front.cost);
         self.supply.claim(front.cost);
-        if self.role.has(Role::CLASSES) {
-            self.charge_class_of_front(number, &front);
-        }
+        self.charge_class_of_front(number, &front);
         let end = self.base(rovers);
         let word = match self.classes() {
             Some(_) => GrantWord::charged(self.supply.level(end, 0)),

@@ -141,7 +141,7 @@ impl State {
             if self.role.has(Role::CALENDAR) {
                 self.look_at_wall(until.now);
             }
-            if self.role.has(Role::CLASSES) && !self.turn_closed_away(rovers, wakes) {
+            if !self.turn_closed_away(rovers, wakes) {
                 return if self.role.has(Role::AWAITS) { Served::Stopped } else { Served::Again };
             }
             let served = self.serve_as::<false>(rovers, until, wakes);

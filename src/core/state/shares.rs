@@ -2,7 +2,7 @@
 
 use super::{State, classes_in};
 use crate::Quota;
-use crate::core::classes::{ClassId, ClassName, MAX_DEPTH, MAX_WEIGHT, NO_CLASS, ROOT};
+use crate::core::classes::{ClassId, ClassName, MAX_DEPTH, MAX_WEIGHT, NO_CLASS};
 use crate::core::steps;
 use crate::error::ConfigError;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl State {
             return Err(ConfigError::NoClasses);
         };
         let class = || name.to_string();
-        if parent != ROOT && classes.entry(parent).is_removed {
+        if classes.entry(parent).is_removed {
             return Err(ConfigError::ClassRemoved { class: class() });
         }
         let child = ClassName::Text(Arc::clone(&name));
