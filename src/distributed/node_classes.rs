@@ -140,11 +140,14 @@ impl State {
         for (number, parent, lack) in numbered.iter().rev() {
             let mut given = known.given_to(*number);
             let class = known.known.get(number).copied().unwrap_or_default();
+            let mut debt = class.debt;
             let mut lacks = (lack.tokens + class.debt).saturating_sub(given);
             let next = in_service.filter(|(class, _)| *class == lack.class);
-            if next.is_some_and(|(_, tokens)| scattered > 0 && given + scattered > tokens) {
-                // The tokens of its turns come in pieces that do not complete the claim: it asks for all of it.
+            if let Some((_, tokens)) = next.filter(|(_, tokens)| scattered > 0 && given + scattered > *tokens) {
+                // The tokens of its turns come in pieces that do not complete the claim: it asks for all of it, and for what the
+                // limiter owes.
                 (lacks, given) = (lacks.max(scattered), 0);
+                debt += scattered.saturating_sub(tokens);
             }
             let leaf = classes.entry(lack.class).leaf;
             let covered = given + classes.scheduler.paid(leaf);
@@ -168,7 +171,7 @@ impl State {
                 wanted = Wanted::default();
             } else {
                 // The rest of the part is for debts.
-                let rest = if wanted.want == 0 { lacks } else { class.debt.min(lacks.saturating_sub(wanted.want)) };
+                let rest = if wanted.want == 0 { lacks } else { debt.min(lacks.saturating_sub(wanted.want)) };
                 let rest = rest.min(class.part.max(1).saturating_sub(wanted.want));
                 wanted = wanted.or_debts(wanted.want + rest, view.in_vain_for);
             }

@@ -147,6 +147,21 @@ async fn a_claim_is_served_behind_a_debt_that_is_larger_than_the_claim() {
     assert!(store.asks() < 12, "{}", store.asks());
 }
 
+/// No claim waited when the debt came, so that it is in the level. The node asked for as many tokens as the claim lacks: one in
+/// each round trip.
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_a_class_asks_for_what_the_limiter_owes_too() {
+    let store = store_at(millis(1));
+    let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(100)).distributed(store.clone());
+    let class = builder.classes().build().unwrap().class("x", Share::weight(1)).unwrap();
+    class.consume(1).await.unwrap().settle(130);
+    sleep(millis(40)).await;
+    let asked = store.asks();
+    let waited = wait_of(class.wait(1)).await;
+    assert!(waited <= millis(60), "{waited:?}");
+    assert!(store.asks() - asked <= 5, "{} requests", store.asks() - asked);
+}
+
 /// When all these claims of several classes are granted, and how many requests that took. Each grant is settled for more.
 async fn all_granted(costs: &[u64], claims: u64, more: u64, latency: u64) -> (Duration, u64) {
     let store = store_at(millis(latency));
