@@ -62,7 +62,7 @@ fn a_denial_against_the_next() {
             assert!(try_keep(limiter, 1));
             denied(limiter)
         });
-        let again = race.on(&limiter, |limiter| denied(limiter));
+        let again = race.on(&limiter, denied);
         assert_eq!(next.join().unwrap(), (0, 2));
         let answer = again.join().unwrap();
         assert!(answer == (1, 1) || answer == (0, 2), "torn: {answer:?}");
