@@ -12,10 +12,9 @@
 //!    charged before the claim arrived is in the level of the bucket by then.) In a limiter with classes, see
 //!    `state/class_joint.rs`.
 //! 5. Once it has its turn everywhere, each member computes the instant at which it could grant the cost if it held the
-//!    claim now. The latest of them is the *joint instant*. A member holds the claim in front of all others from the joint
-//!    instant on, less the time that it takes to mint the cost into an empty bucket. Before that, later claims pass. So
-//!    the slowest member holds the claim at once, and a faster one only for as long as it takes to mint the claim's own
-//!    tokens.
+//!    claim now. The latest of them is the *joint instant*. The slowest member holds the claim in front of all others at
+//!    once. A faster one holds it from the joint instant on, less the time that it takes to mint the cost into an empty
+//!    bucket. Before that, later claims pass.
 //! 6. When all members hold it and all instants have come, it is granted in all at the latest of them, and the next claim
 //!    of the set becomes the front at that instant.
 //!

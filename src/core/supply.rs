@@ -236,11 +236,6 @@ impl Supply {
         }
     }
 
-    /// How many tokens are missing, in one quota at least, for the claims that end at `position`.
-    pub(crate) fn shortfall(&self, position: u64) -> u64 {
-        self.quotas.iter().map(|quota| ahead(position, quota.head).max(0) as u64).max().unwrap_or(0)
-    }
-
     /// The latest instant from which on every quota mints `cost` tokens until `at`, with an empty bucket at first. `None`
     /// if no clock can tell.
     pub(crate) fn start_by(&self, cost: u64, at: u64) -> Option<u64> {

@@ -202,13 +202,6 @@ impl Fronts {
         self.unreviewed_from = first.map_or(u64::MAX, |(number, _)| *number);
     }
 
-    /// The front with the first alarm has to be reviewed at once, if it does not hold this limiter.
-    pub(crate) fn make_first_urgent(&mut self) {
-        if let Some((_, number)) = self.alarms.iter().find(|(_, number)| !self.ready.contains(number)) {
-            self.urgent.insert(*number);
-        }
-    }
-
     /// A front that has its turn now that no plain claim with a number below `limit` waits. Each is returned once.
     pub(crate) fn next_turn(&mut self, limit: u64) -> Option<u64> {
         if self.turned >= limit {

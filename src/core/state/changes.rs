@@ -63,7 +63,7 @@ impl State {
         };
         self.forget_wait(waiter.number);
         if self.role.has(Role::CLASSES) {
-            self.leave_class(rovers, class, &waiter, is_front, base);
+            self.leave_class(class, &waiter, is_front, base);
         } else {
             self.leave_queue(&waiter, is_front);
         }
@@ -87,7 +87,7 @@ impl State {
     /// Returns tokens of a grant at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, refund: Refund) {
         let (tokens, now) = (refund.tokens, self.supply.synced());
-        self.adding_tokens(rovers, |state| state.refund_to_givers(tokens, refund.granted_at, refund.word));
+        self.refund_to_givers(tokens, refund.granted_at, refund.word);
         if let Some(classes) = self.classes_mut() {
             let Refund { class, uncharged, granted_at, .. } = refund;
             classes.scheduler.refund(classes.entry(class).leaf, tokens, uncharged, now, granted_at);
@@ -135,7 +135,7 @@ impl State {
     pub(super) fn replenish_now(&mut self, rovers: &Rovers, tokens: u64, end: Option<u64>) {
         let has_come = self.queue.front().is_none_or(|front| end.is_none_or(|end| front.number < end));
         let front = if has_come || self.held().is_some() { self.front_ticket(rovers) } else { None };
-        self.adding_tokens(rovers, |state| state.supply.replenish(tokens, front));
+        self.supply.replenish(tokens, front);
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
             classes.scheduler.with_shadow(now, |shadow| shadow.replenish(tokens, None));

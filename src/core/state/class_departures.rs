@@ -77,7 +77,7 @@ impl State {
         let base = self.base(rovers);
         let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
         self.forget_wait(waiter.number);
-        self.leave_class(rovers, class, &waiter, true, base);
+        self.leave_class(class, &waiter, true, base);
         wakes.push(waiter.waker);
     }
 
@@ -86,7 +86,7 @@ impl State {
     ///
     /// If it is the proxy of a child, that one says next which claim is in front, if any. Until then the class must not count
     /// as idle: its siblings would become even with it.
-    pub(super) fn leave_class(&mut self, rovers: &Rovers, class: ClassId, gone: &Waiter, is_front: bool, base: u64) {
+    pub(super) fn leave_class(&mut self, class: ClassId, gone: &Waiter, is_front: bool, base: u64) {
         let now = self.supply.synced();
         let Some(classes) = classes_in(&mut self.rare) else { return };
         let (leaf, offers_joint) = (classes.entry(class).leaf, classes.entry(class).offers_joint);
@@ -98,14 +98,11 @@ impl State {
             self.queue.count_out(gone.cost);
             return self.pass_behind_front(gone);
         }
-        self.adding_tokens(rovers, |state| {
-            let Some(classes) = classes_in(&mut state.rare) else { return };
-            let paid = classes.scheduler.paid(leaf);
-            classes.scheduler.withdraw(paid, &mut state.supply, base);
-            state.queue.count_out(gone.cost - paid);
-            state.supply.shift(gone.cost - paid);
-            state.totals.skipped = state.totals.skipped.wrapping_add(gone.cost);
-        });
+        let paid = classes.scheduler.paid(leaf);
+        classes.scheduler.withdraw(paid, &mut self.supply, base);
+        self.queue.count_out(gone.cost - paid);
+        self.supply.shift(gone.cost - paid);
+        self.totals.skipped = self.totals.skipped.wrapping_add(gone.cost);
         match gone.living_child() {
             Some(child) => self.await_child(child, class, Some(gone.debt_after)),
             None => self.put_next_in_front(class, gone.debt_after),

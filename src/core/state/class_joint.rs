@@ -145,21 +145,20 @@ impl State {
     pub(super) fn leave_class_of_front(&mut self, rovers: &Rovers, number: u64, front: &Front) {
         let &Front { class, cost, paid, has_turn, .. } = front;
         let base = self.base(rovers);
-        self.adding_tokens(rovers, |state| {
-            let Some(classes) = classes_in(&mut state.rare) else { return };
-            let is_offered = classes.offered_joint(class).is_some_and(|(offered, _)| offered == number);
-            let paid = if is_offered { classes.scheduler.paid(classes.entry(class).leaf) } else { paid };
-            classes.scheduler.withdraw(paid, &mut state.supply, base);
-            classes.remove_joint(class, number);
-            if has_turn {
-                return state.pass_in_class(paid, paid);
-            }
-            state.queue.count_aside();
-            state.pass_in_class(cost, paid);
+        let Some(classes) = classes_in(&mut self.rare) else { return };
+        let is_offered = classes.offered_joint(class).is_some_and(|(offered, _)| offered == number);
+        let paid = if is_offered { classes.scheduler.paid(classes.entry(class).leaf) } else { paid };
+        classes.scheduler.withdraw(paid, &mut self.supply, base);
+        classes.remove_joint(class, number);
+        if has_turn {
+            self.pass_in_class(paid, paid);
+        } else {
+            self.queue.count_aside();
+            self.pass_in_class(cost, paid);
             if is_offered {
-                state.put_next_in_front(class, 0);
+                self.put_next_in_front(class, 0);
             }
-        });
+        }
         self.fill_class_front(class);
         self.charge_debts_if_empty();
     }

@@ -283,18 +283,6 @@ impl State {
         })
     }
 
-    /// Runs `add`, by which tokens come in. The held front is looked at anyway. While this limiter is in debt, or waits for
-    /// a step of a quota, a front that is not held may be due earlier too.
-    pub(super) fn adding_tokens(&mut self, rovers: &Rovers, add: impl FnOnce(&mut Self)) {
-        let is_early = self.joint().is_some()
-            && (self.supply.shortfall(self.base(rovers)) > 0
-                || self.supply.quotas().iter().any(|quota| quota.quota.is_stepped()));
-        add(self);
-        if let Some(fronts) = self.joint_mut().filter(|_| is_early) {
-            fronts.make_first_urgent();
-        }
-    }
-
     /// The quotas, the pause or the cap are others now, or the limiter was closed, or a class removed.
     pub(super) fn review_all_fronts(&mut self) {
         if let Some(fronts) = self.joint_mut() {

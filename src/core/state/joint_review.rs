@@ -52,11 +52,6 @@ impl State {
             None => GrantWord::plain(self.remaining_after(end)),
         };
         self.update_held(rovers);
-        // It is granted before the instant that was planned, because tokens came in: they may be enough for the next one too.
-        let is_early = front.joint_due.is_some_and(|at| at > self.supply.synced());
-        if let Some(fronts) = self.joint_mut().filter(|_| is_early) {
-            fronts.make_first_urgent();
-        }
         self.with_instant(word)
     }
 
@@ -91,10 +86,10 @@ impl State {
         let Some(front) = fronts.get_mut(number) else { return };
         (front.due, front.joint_due) = (due, joint_due);
         front.stays |= is_unknown && !is_blocked;
-        // It takes the place of the older front at once when that leaves, unless another member makes it wait for longer. If the
-        // joint instant is unknown, it is reviewed then.
-        let is_in_line = is_blocked && joint_due.is_none_or(|at| due.is_some_and(|due| due >= at));
-        let wants = front.stays || is_in_line || start.is_some_and(|start| start <= synced);
+        // The slowest member holds the claim at once, or next after the older front that does. So what comes free here is
+        // found by a look at the held front alone. If the joint instant is unknown, the claim is reviewed when it is next.
+        let is_slowest = joint_due.map_or(is_blocked, |at| due.is_some_and(|due| due >= at));
+        let wants = front.stays || is_slowest || start.is_some_and(|start| start <= synced);
         let alarm = match joint_due {
             Some(joint_due) if wants => Some(joint_due),
             Some(joint_due) => Some(start.map_or(joint_due, |start| start.min(joint_due))),

@@ -110,6 +110,34 @@ fn tokens_that_come_in_go_to_all_joint_claims_for_which_they_are_enough() {
     }
 }
 
+/// What comes in is too little for the first claim, which is dropped then.
+#[test]
+fn tokens_that_a_dropped_joint_claim_leaves_go_to_the_next_one_of_another_set() {
+    let stepped = Quota::new(10, 100 * MS).burst(10).stepped();
+    for (quota, debt) in [(stepped, 0), (stepped, 15), (Quota::new(10, 100 * MS).burst(10), 20)] {
+        let (_clock, [a, b, c]) = on_a_clock([quota.into(), full(3), full(3)]);
+        let mut earlier = a.try_acquire(10).unwrap();
+        earlier.settle(10 + debt);
+        let [first, next] = [(5, &b), (2, &c)].map(|(cost, other)| pending(join([(&a, cost), (other, 3)])));
+        earlier.settle(7);
+        assert!(!first.is_woken() && !next.is_woken(), "the first one holds the limiter");
+        drop(first);
+        assert_eq!((next.is_woken(), a.available()), (true, 1), "{quota}, a debt of {debt}");
+    }
+}
+
+/// The first claim wants to hold the limiter before the debt is paid off, but it waits for a slower one.
+#[test]
+fn tokens_that_come_in_pass_a_joint_claim_that_waits_for_a_slower_limiter() {
+    let (_clock, [a, slow, c]) = on_a_clock([Quota::new(10, 100 * MS).burst(10).into(), empty(210), full(3)]);
+    let mut earlier = a.try_acquire(10).unwrap();
+    earlier.settle(30);
+    let [first, next] =
+        [(5, &slow, 210), (2, &c, 3)].map(|(cost, other, more)| pending(join([(&a, cost), (other, more)])));
+    earlier.settle(8);
+    assert_eq!((first.is_woken(), next.is_woken(), a.available()), (false, true, 0));
+}
+
 #[test]
 fn the_end_of_a_pause_grants_the_claims_that_wait_aside_for_it() {
     for paused in [0, 1] {

@@ -326,7 +326,8 @@ impl Oracle {
                     bucket.stays |= due.is_none();
                     bucket.start = joint_due.map(|at| at.saturating_sub(bucket.time_to_mint(cost)));
                     bucket.due = due;
-                    let holds = bucket.stays || bucket.start.is_some_and(|start| start <= now);
+                    let is_slowest = joint_due.is_some() && due == joint_due;
+                    let holds = bucket.stays || is_slowest || bucket.start.is_some_and(|start| start <= now);
                     bucket.hold(holds.then_some(cost));
                 }
                 return;
