@@ -191,7 +191,8 @@ impl Scheduler {
     }
 
     /// Serves an installment at the instant of `supply`, which has the tokens.
-    #[inline]
+    // Never inlined into the loop that serves, where nearly all payments are whole claims.
+    #[inline(never)]
     pub(crate) fn pay(&mut self, pick: Pick, supply: &mut Supply, base: u64) {
         let Pick { leaf: id, tokens, .. } = pick;
         let at = supply.synced();
