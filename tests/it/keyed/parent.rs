@@ -341,3 +341,17 @@ fn within_names_the_quota_of_the_key_that_is_slower_than_the_parent() {
     assert_eq!(claim(allowed), Poll::Ready(Err(too_late)));
     assert_eq!(claim(estimate), Poll::Pending);
 }
+
+#[test]
+fn a_key_that_is_paused_goes_to_the_end_of_the_queue_of_its_parent() {
+    let (clock, global, keyed) = pair(Quota::per_second(1).burst(1).initial(0), Quota::per_second(1));
+    let [mut paused, mut other] = [&1, &2].map(|key| pending(keyed.consume(key, 1)));
+    keyed.pause_for(&1, MILLI);
+    tick_after(&clock, &global, MILLI);
+    keyed.tick();
+    tick_after(&clock, &global, SECOND);
+    drop(assert_ready_ok!(other.poll()));
+    assert!(paused.poll().is_pending());
+    tick_after(&clock, &global, SECOND);
+    drop(assert_ready_ok!(paused.poll()));
+}
