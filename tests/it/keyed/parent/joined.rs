@@ -415,3 +415,21 @@ fn two_reviews_of_joint_claims_that_are_both_late_end() {
         assert!(plain.iter_mut().all(|claim| claim.poll().is_pending()));
     });
 }
+
+/// From 5 s on the key mints the tokens of the joint claim.
+#[test]
+fn a_claim_of_a_key_does_not_pass_a_joint_claim_that_holds_the_key() {
+    let (clock, _global, keyed) = pair(Quota::per_second(10), Quota::per_second(1).burst(5));
+    let slow = limiter(&clock, Quota::new(1, 10 * SECOND).initial(0));
+    let key = keyed.limiter(&1).unwrap();
+    let mut joint = pending(join([(&key, 5), (&slow, 1)]));
+    tick_after(&clock, &slow, 6 * SECOND);
+    let mut plain = pending(key.consume(1));
+    tick_after(&clock, &key, 3 * SECOND);
+    assert!(plain.poll().is_pending());
+    tick_after(&clock, &slow, SECOND);
+    drop(assert_ready_ok!(joint.poll()));
+    assert!(plain.poll().is_pending());
+    tick_after(&clock, &key, SECOND);
+    drop(assert_ready_ok!(plain.poll()));
+}
