@@ -28,7 +28,7 @@ impl Core {
             (both.try_acquire(cost), both.parent.state.source_task_is_gone())
         });
         wakes.run();
-        if source_task_is_gone && answer.is_err() {
+        if source_task_is_gone {
             parent_link.parent.limiter.replace_source_task();
         }
         answer

@@ -199,7 +199,7 @@ impl<K, S> KeyedBuilder<K, S> {
     ///
     /// * Only the caller at the front of a key's queue enters the parent's queue, and only once the key's own tokens
     ///   are available. So keys take turns there, however many callers wait for one of them, and a key that still waits
-    ///   for its own tokens delays no other key. A key that is paused leaves that queue, and enters it again at its end. The
+    ///   for its own tokens delays no other key. A key that is paused leaves that queue, and enters it anew behind the others. The
     ///   parent's `max_waiting` refuses none of them.
     /// * With a parent that has [classes](crate::Builder::classes), each key is a class of it while it waits: the keys
     ///   that wait share the parent by tokens, in proportion to [their weights](Self::weight_by), whatever their claims

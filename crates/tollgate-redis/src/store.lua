@@ -707,13 +707,15 @@ if not refused then
     if is_sent_away then
       -- A class that is ahead of others looks again soon, but not before the one of its node that is furthest behind.
       local least_wait, before, least = row.is_ahead and row.reach + LOOK or 0, 0, lead_of(row.number)
-      for _, other in ipairs(row.is_ahead and claims or {}) do
-        local first, lead = other.want > 0 and other.first or 0, lead_of(other.number)
-        for index = #own, 1, -1 do
-          if other.want <= 0 and own[index].class == other.number then first = own[index].first end
+      if row.is_ahead then
+        for _, other in ipairs(claims) do
+          local first, lead = other.want > 0 and other.first or 0, lead_of(other.number)
+          for index = #own, 1, -1 do
+            if other.want <= 0 and own[index].class == other.number then first = own[index].first end
+          end
+          local is_less = lead < least or before > 0 and lead == least and first < before
+          if first > 0 and other.lack > other.given and is_less then before, least = first, lead end
         end
-        local is_less = lead < least or before > 0 and lead == least and first < before
-        if first > 0 and other.lack > other.given and is_less then before, least = first, lead end
       end
       its_wait = max(least_wait, time_to(row.first + max(row.older, before) - level))
       -- A node that does not know of classes computes its sleep from the wait.

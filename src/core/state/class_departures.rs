@@ -78,6 +78,7 @@ impl State {
         let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
         self.forget_wait(waiter.number);
         self.leave_class(class, &waiter, true, base);
+        // That of a proxy does nothing.
         wakes.push(waiter.waker);
     }
 

@@ -212,9 +212,9 @@ fn a_ceiling_holds_however_many_classes_are_removed() {
     clock.advance(Duration::from_secs(200));
     (0..NAMES).for_each(|name| assert!(class(name).try_acquire(100).is_ok(), "{name}: it is full again"));
     clock.advance(Duration::from_secs(200));
-    (0..NAMES).for_each(|name| drop(class(NAMES + name)));
-    (0..NAMES).for_each(|name| assert!(class(name).try_acquire(1).is_ok(), "{name}"));
-    assert!(retained() <= NAMES as usize, "{}", retained());
+    // Those that are full again make room for others.
+    (0..NAMES).for_each(|name| assert!(class(NAMES + name).try_acquire(1).is_ok(), "{name}"));
+    assert!(retained() < NAMES as usize * 5 / 4, "{}", retained());
 }
 
 #[test]
