@@ -54,6 +54,19 @@ fn a_clock_that_was_wrong_by_years_is_corrected() {
     assert_eq!(limiter.available(), 10);
 }
 
+/// The machine was suspended over midnight: the limiter's own time stood still. Callers that are denied again and again find
+/// the new day within a minute.
+#[test]
+fn a_wall_clock_that_was_set_is_noticed_by_a_call_that_was_denied_before() {
+    let (builder, clock) = evening();
+    let limiter = builder.build().unwrap();
+    drop(limiter.try_acquire(10).unwrap());
+    assert!(limiter.try_acquire(1).is_err() && limiter.try_acquire(1).is_err());
+    clock.set_wall(clock.wall() + 3 * HOUR);
+    clock.advance(MINUTE);
+    assert!(limiter.try_acquire(1).is_ok());
+}
+
 #[test]
 fn a_quota_changes_from_and_to_a_calendar() {
     let (_, clock) = evening();
