@@ -254,6 +254,11 @@ impl Core {
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
         let mut wakes = Wakes::default();
+        if self.has_parent && reach == Reach::Now {
+            // Claims that are ready get the parent's answers first, each as of its own instant.
+            self.serve_into(&mut wakes);
+            wakes.run();
+        }
         let result =
             with_locked(&mut wakes, [self], &[sample], reach, catch_up, |_| (), |queues, _| queues[0].act(act));
         wakes.run();

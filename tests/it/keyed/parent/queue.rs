@@ -1,5 +1,6 @@
 //! Claims of keys in the queue of their parent.
 
+use super::pair;
 use crate::fixture::*;
 
 #[test]
@@ -30,5 +31,22 @@ fn a_caller_that_finds_claims_of_keys_due_wakes_a_batch_at_most() {
         global.tick();
         let woken: Vec<_> = waiters.iter().map(|claim| claim.is_woken()).collect();
         assert_eq!(woken, (0..100).map(|claim| claim < 32).collect::<Vec<_>>(), "{keys} keys");
+    }
+}
+
+#[test]
+fn claims_that_are_due_ask_the_parent_before_a_late_call_acts_on_their_key() {
+    for settles in [false, true] {
+        let (clock, _global, keyed) = pair(Quota::per_second(100), Quota::per_second(1));
+        let mut grant = keyed.try_acquire(&1, 1).unwrap();
+        let mut waiting = [(); 3].map(|()| pending(keyed.consume(&1, 1)));
+        let last = pending(keyed.consume(&1, 1));
+        clock.advance(3 * SECOND);
+        if settles {
+            grant.settle(&1, 0);
+        } else {
+            drop(last);
+        }
+        waiting.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
     }
 }
