@@ -50,7 +50,7 @@ impl Members<'_> {
         if is_front {
             // The front may be due by now, and what is minted until now was held for it.
             for (_, Locked { core, state, sample, .. }) in &mut self.members {
-                match state.settle(&core.rovers, sample.now, Reach::Now, wakes) {
+                match state.settle(&core.rovers, sample.now, Reach::Held, wakes) {
                     Served::All => {}
                     Served::Again => return Err(self.interrupt(Reviewed::Again)),
                     Served::Stopped => {

@@ -397,23 +397,29 @@ fn closing_the_parent_ends_the_claims_and_the_joint_claims_of_a_key() {
     });
 }
 
-/// The dropped claim serves both keys up to now: past their plain claims, which are due, and past the instants of two joint
-/// claims, which their parent has not reached yet.
+/// The keys have plain claims that are due before the instants of their joint claims. The pause has the claim over all three
+/// reviewed as of now, past the instants of the two others.
 #[test]
 fn two_reviews_of_joint_claims_that_are_both_late_end() {
-    to_its_end(|| {
-        let slow = Quota::new(1, 10 * SECOND).burst(2).initial(0);
-        let (clock, _global, keyed) = pair(slow, Quota::per_second(1).burst(1));
-        let other = limiter(&clock, slow);
-        let keys = [1, 2].map(|key| keyed.limiter(&key).unwrap());
-        let mut joint = keys.each_ref().map(|key| pending(join([(key, 1)])));
-        let mut plain = keys.each_ref().map(|key| pending(key.consume(9)));
-        let dropped = pending(join([(&keys[0], 1), (&keys[1], 1), (&other, 1)]));
-        clock.advance(25 * SECOND);
-        drop(dropped);
-        joint.iter_mut().for_each(|joint| drop(assert_ready_ok!(joint.poll())));
-        assert!(plain.iter_mut().all(|claim| claim.poll().is_pending()));
-    });
+    for pauses in [false, true] {
+        to_its_end(move || {
+            let slow = Quota::new(1, 10 * SECOND).burst(if pauses { 2 } else { 1 }).initial(0);
+            let (clock, global, keyed) = pair(slow, Quota::per_second(1).burst(1));
+            let other = limiter(&clock, slow);
+            let keys = [1, 2].map(|key| keyed.limiter(&key).unwrap());
+            let mut joint = keys.each_ref().map(|key| pending(join([(key, 1)])));
+            let mut plain = keys.each_ref().map(|key| pending(key.consume(9)));
+            let all = pending(join([(&keys[0], 1), (&keys[1], 1), (&other, 1)]));
+            clock.advance(25 * SECOND);
+            if pauses {
+                other.pause_for(Duration::ZERO);
+                global.tick();
+            }
+            drop(all);
+            joint.iter_mut().for_each(|joint| drop(assert_ready_ok!(joint.poll())));
+            assert!(plain.iter_mut().all(|claim| claim.poll().is_pending()));
+        });
+    }
 }
 
 /// From 5 s on the key mints the tokens of the joint claim.
