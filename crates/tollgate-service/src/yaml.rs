@@ -42,6 +42,17 @@ impl Node {
         }
     }
 
+    /// Returns how many lists and maps nest in this one, with itself.
+    fn depth(&self) -> usize {
+        match &self.value {
+            Value::Scalar(_) => 0,
+            Value::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
+            Value::Map(entries) => {
+                1 + entries.iter().map(|(key, value)| key.depth().max(value.depth())).max().unwrap_or(0)
+            }
+        }
+    }
+
     /// Returns what the node is, for messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {
@@ -109,6 +120,8 @@ impl Builder<'_> {
                 None => Ok(()),
             },
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
+                // Functions that walk a deeper tree would overflow the stack.
+                Some(node) if self.open.len() + node.depth() > DEEPEST => Err(too_deep(&place)),
                 Some(node) => {
                     let node = Node { place, value: node.value.clone() };
                     self.nodes += node.size();
@@ -124,7 +137,7 @@ impl Builder<'_> {
 
     fn begin(&mut self, node: Node, anchor: usize) -> Result<(), Problem> {
         if self.open.len() == DEEPEST {
-            return Err(Problem::at(&node.place, format!("lists and maps nest at most {DEEPEST} deep")));
+            return Err(too_deep(&node.place));
         }
         self.open.push(Open { node, anchor, key: None });
         Ok(())
@@ -156,6 +169,10 @@ impl Builder<'_> {
         let length = if start.line() == end.line() { end.col().saturating_sub(start.col()) } else { 1 };
         Place { source: Arc::clone(self.source), line: start.line(), column: start.col() + 1, length: length.max(1) }
     }
+}
+
+fn too_deep(place: &Place) -> Problem {
+    Problem::at(place, format!("lists and maps nest at most {DEEPEST} deep"))
 }
 
 /// Replaces each entry `<<` by those entries of its map, or of its list of maps, that the map itself does not have.

@@ -131,8 +131,12 @@ fn hostile_files_are_refused_within_bounds() {
     let laughs: String = (1..30).map(|i| format!("a{i}: &a{i} [*a{0}, *a{0}, *a{0}, *a{0}]\n", i - 1)).collect();
     let deep = "[".repeat(100_000);
     let nested: String = (0..60).map(|i| format!("{0}- key: k\n{0}  descriptors:\n", " ".repeat(2 * i + 2))).collect();
+    // Each alias stands within limits for what nests as deep again.
+    let (open, close) = ("[".repeat(70), "]".repeat(70));
+    let aliases: String = (1..150).map(|i| format!("a{i}: &a{i} {open}*a{}{close}\n", i - 1)).collect();
     let cases = [
         (format!("a0: &a0 [1]\n{laughs}"), "a file has at most 2000000 values"),
+        (format!("a0: &a0 {open}{close}\n{aliases}"), "x:2:79: lists and maps nest at most 80 deep"),
         (deep, "recursion limit exceeded"),
         (format!("domain: d\ndescriptors:\n{nested}"), "nest at most 80 deep"),
         (
