@@ -64,7 +64,7 @@ impl Node {
     }
 }
 
-/// Reads all documents of a file.
+/// Reads all documents of a file. An empty file is a document with nothing in it.
 ///
 /// # Errors
 ///
@@ -78,6 +78,10 @@ pub fn read(source: &Arc<Source>) -> Result<Vec<Node>, Problem> {
             Problem::at(&place, format!("this is not valid YAML: {}", error.info()))
         })?;
         builder.event(event, span)?;
+    }
+    if builder.documents.is_empty() {
+        let place = Place { source: Arc::clone(source), line: 1, column: 1, length: 1 };
+        builder.documents.push(Node { place, value: Value::Scalar(String::new()) });
     }
     Ok(builder.documents)
 }

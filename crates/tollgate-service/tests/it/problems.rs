@@ -8,6 +8,10 @@ use tollgate_service::files;
 const MISTAKES: &[(&str, &str)] = &[
     ("descriptors: []", "1:1: a file has a `domain`"),
     ("[a, b]", "1:1: a file is a map"),
+    (
+        "# no limits",
+        "1:1: a file is a map of `domain`, `descriptors`, `all_or_nothing` and `http`, and this is nothing",
+    ),
     ("- value: v", "3:5: a descriptor has a `key`"),
     ("domain: d\ndescriptors: [a]", "2:15: a descriptor is a map"),
     ("- {key: k, value: v}\n  - {key: k, value: v}", "4:5: key `k` with value `v` is in this list twice"),

@@ -74,9 +74,15 @@ async fn a_reload_keeps_levels_and_a_bad_file_changes_nothing() {
     reloader.look();
     assert_eq!(loads(), (3, 2), "a link to nothing takes no limit away");
 
+    // As an editor leaves it for a moment.
+    fs::remove_file(directory.0.join("b.yaml")).unwrap();
+    directory.write("b.yaml", "");
+    reloader.look();
+    assert_eq!(loads(), (3, 3), "an empty file takes no limit away");
+
     fs::remove_dir_all(&directory.0).unwrap();
     reloader.look();
-    assert_eq!(loads(), (3, 3));
+    assert_eq!(loads(), (3, 4));
     assert!(reloader.problems()[0].line().contains("there is no such file or directory"));
     assert_eq!(passed(&service, "a k=w", 5).await, 3);
 }
