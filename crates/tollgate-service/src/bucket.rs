@@ -185,7 +185,7 @@ impl Bucket {
                     shares.weights.iter().map(|(value, weight)| Ok((value.as_bytes().into(), class(value, *weight)?)));
                 let classes = classes.collect::<Result<_, ConfigError>>()?;
                 // No value is empty, so this name is free.
-                let others = class("(others)", shares.others)?;
+                let others = class("", shares.others)?;
                 Self::Classes { limiter, classes, others }
             }
         })

@@ -51,37 +51,37 @@ pub(super) fn waiting(fields: &Fields<'_>, terms: &mut Terms, levels: &mut [Leve
             let text = "values share a limit by weight if the last key has no value, and all keys before it have one";
             problems.push(Problem::at(fields.place(), text));
         }
-        terms.classes = Some(classes(fields, problems));
+        classes(fields, terms.classes.get_or_insert(Classes { weights: Vec::new(), others: 1 }), problems);
     }
 }
 
-fn classes(fields: &Fields<'_>, problems: &mut Vec<Problem>) -> Classes {
-    let others = fields.whole("weight", problems).unwrap_or(1);
-    if !(1..=MOST_WEIGHT).contains(&others) {
-        let text = format!("a weight is from 1 to {MOST_WEIGHT}");
-        problems.push(Problem::at(fields.place_of("weight"), text));
+/// Reads the weights of classes, which may be beside the weight of all other values or not.
+fn classes(fields: &Fields<'_>, classes: &mut Classes, problems: &mut Vec<Problem>) {
+    if let Some(others) = fields.whole("weight", problems) {
+        if !(1..=MOST_WEIGHT).contains(&others) {
+            let text = format!("a weight is from 1 to {MOST_WEIGHT}");
+            problems.push(Problem::at(fields.place_of("weight"), text));
+        }
+        classes.others = others;
     }
-    let mut weights = Vec::new();
-    if let Some(node) = fields.get("classes") {
-        let Value::Map(entries) = &node.value else {
-            let text = format!("`classes` is a map of values to weights, and this is {}", node.kind());
-            problems.push(Problem::at(&node.place, text));
-            return Classes { weights, others };
-        };
-        for (value, weight) in entries {
-            let number = scalar(weight).and_then(|text| text.parse().ok());
-            match (scalar(value), number) {
-                (Some(value), Some(number)) if (1..=MOST_WEIGHT).contains(&number) && !value.is_empty() => {
-                    weights.push((value.to_owned(), number));
-                }
-                _ => {
-                    let text = format!("a class is a value and its weight, from 1 to {MOST_WEIGHT}");
-                    problems.push(Problem::at(&value.place, text));
-                }
+    let Some(node) = fields.get("classes") else { return };
+    let Value::Map(entries) = &node.value else {
+        let text = format!("`classes` is a map of values to weights, and this is {}", node.kind());
+        return problems.push(Problem::at(&node.place, text));
+    };
+    classes.weights.clear();
+    for (value, weight) in entries {
+        let number = scalar(weight).and_then(|text| text.parse().ok());
+        match (scalar(value), number) {
+            (Some(value), Some(number)) if (1..=MOST_WEIGHT).contains(&number) && !value.is_empty() => {
+                classes.weights.push((value.to_owned(), number));
+            }
+            _ => {
+                let text = format!("a class is a value and its weight, from 1 to {MOST_WEIGHT}");
+                problems.push(Problem::at(&value.place, text));
             }
         }
     }
-    Classes { weights, others }
 }
 
 /// Reads one limit of a rule that has so many. `burst`, `sliding` and `time_zone` may be beside it.

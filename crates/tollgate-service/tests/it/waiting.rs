@@ -142,6 +142,23 @@ async fn values_share_a_limit_by_weight_while_they_wait() {
     assert!((199..=201).contains(&counts[0]) && (49..=51).contains(&counts[1]), "4 : 1 : 1, not {counts:?}");
 }
 
+#[test]
+fn weights_may_be_in_a_limit_or_beside_it_and_have_any_name() {
+    for (beside, within) in [
+        ("classes: {a: 2, (others): 3}, weight: 5", "unit: day"),
+        ("classes: {a: 2, (others): 3}", "unit: day, weight: 5"),
+        ("weight: 5", "unit: day, classes: {a: 2, (others): 3}"),
+    ] {
+        let file = format!(
+            "{{domain: d, descriptors: [{{key: k, {beside}, rate_limit: {{requests_per_unit: 9, {within}}}}}]}}"
+        );
+        let service = service(&file);
+        let classes = service.rules.load().all[0].terms.classes.clone().unwrap();
+        let weights = vec![("a".to_owned(), 2), ("(others)".to_owned(), 3)];
+        assert_eq!((classes.weights, classes.others), (weights, 5), "{file}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_values_of_one_request_that_share_a_limit_are_charged_together() {
     let file = "{domain: d, descriptors: [{key: plan, classes: {paid: 4, free: 1}, \
