@@ -131,7 +131,6 @@ fn labels_of(name: &[String]) -> String {
                 '\\' => labels.push_str("\\\\"),
                 '"' => labels.push_str("\\\""),
                 '\n' => labels.push_str("\\n"),
-                c if c.is_control() => labels.push(' '),
                 c => labels.push(c),
             }
         }

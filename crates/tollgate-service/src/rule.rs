@@ -145,7 +145,8 @@ impl Rule {
         Maker { most_values: if self.open.is_empty() { 1 } else { maker.most_values }, ..maker.clone() }
     }
 
-    /// Returns the name of the metric, with the values of a request where the rule says so.
+    /// Returns the name of the metric, with the values of a request where the rule says so. Control characters but the line
+    /// feed, at which some readers of metrics split lines, are spaces: what reads alike counts as one.
     pub fn metric_name(&self, entries: Option<&[Entry]>) -> Vec<String> {
         let mut name = vec![self.domain.to_string()];
         for (index, level) in self.levels.iter().enumerate() {
@@ -155,6 +156,8 @@ impl Rule {
             };
             name.push(if value.is_empty() { level.key.clone() } else { format!("{}_{value}", level.key) });
         }
+        let is_split = |c: char| c.is_control() && c != '\n';
+        name.iter_mut().filter(|part| part.contains(is_split)).for_each(|part| *part = part.replace(is_split, " "));
         name
     }
 

@@ -172,7 +172,7 @@ async fn proxies_ask_over_http_with_header_fields() {
 async fn metrics_are_open_metrics_whatever_the_values_are() {
     let file = "{domain: \"d\\\"\\n\\\\\", descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}]}";
     let running = run(file).await;
-    for value in ["a", "a", "\"}\n\\ 1\n# EOF", &"x".repeat(1 << 20)] {
+    for value in ["a", "a", "\"}\n\\ 1\n# EOF", &"x".repeat(1 << 20), "b c", "b\tc", "b\u{85}c"] {
         let mut request = request("d k=");
         request.domain = "d\"\n\\".into();
         request.descriptors[0].entries[0].value = value.into();
@@ -190,6 +190,8 @@ async fn metrics_are_open_metrics_whatever_the_values_are() {
         line.starts_with("# ") || line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok())
     };
     assert!(text.lines().all(is_sample), "{text}");
+    let alike = |end: &str| text.lines().filter(|line| line.contains("key1=\"k_b c\"") && line.contains(end)).count();
+    assert_eq!((alike("total_hits{"), alike("within_limit{")), (1, 1), "what reads alike is one series");
     assert!(text.len() < 20_000, "the names of metrics have {} bytes", text.len());
 }
 
