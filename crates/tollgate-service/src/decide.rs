@@ -160,10 +160,7 @@ impl Service {
         let charged = charged.or_else(|refusal| if self.passes_outage(rule, &refusal) { Ok(0) } else { Err(refusal) });
         match charged {
             Ok(left) => {
-                let (limit, near) = self.near(rule);
-                let used = limit.saturating_sub(left);
-                add(&meter.within_limit, cost);
-                add(&meter.near_limit, used.saturating_sub(near.max(used.saturating_sub(cost))));
+                self.count_granted(rule, &meter, cost, left);
                 tally.pass(rule, self.manner.quota);
                 self.status(rule, &key, Code::Ok, left, None)
             }
@@ -178,6 +175,13 @@ impl Service {
                 self.status(rule, &key, Code::OverLimit, 0, Some(&refusal))
             }
         }
+    }
+
+    pub(crate) fn count_granted(&self, rule: &Rule, meter: &Meter, cost: u64, left: u64) {
+        let (limit, near) = self.near(rule);
+        let used = limit.saturating_sub(left);
+        add(&meter.within_limit, cost);
+        add(&meter.near_limit, used.saturating_sub(near.max(used.saturating_sub(cost))));
     }
 
     /// A refused request takes what is left of a window, as in the reference, whose counters go on counting.

@@ -141,7 +141,9 @@ impl Service {
             }
             None => {
                 let left = bucket.left(&claim.key);
-                add(&meter.within_limit, if is_granted { claim.cost } else { 0 });
+                if is_granted {
+                    self.count_granted(claim.rule, &meter, claim.cost, left);
+                }
                 tally.pass(claim.rule, self.manner.quota);
                 self.status(claim.rule, &claim.key, Code::Ok, left, None)
             }

@@ -324,14 +324,16 @@ async fn metrics_have_the_names_of_the_reference() {
 
 #[tokio::test(start_paused = true)]
 async fn counters_count_as_those_of_the_reference() {
-    let service = service(TEN);
-    for _ in 0..12 {
-        ask(&service, "d k=v").await;
+    for file in [TEN, &TEN.replace("domain: d", "domain: d, all_or_nothing: true")] {
+        let service = service(file);
+        for _ in 0..12 {
+            ask(&service, "d k=v").await;
+        }
+        ask_for(&service, 5, None).await;
+        let (_, meter) = service.meters.all().remove(0);
+        let counts = [&meter.total_hits, &meter.within_limit, &meter.near_limit, &meter.over_limit, &meter.shadow_mode];
+        assert_eq!(counts.map(|counter| counter.load(Ordering::Relaxed)), [17, 10, 2, 7, 0], "{file}");
     }
-    ask_for(&service, 5, None).await;
-    let (_, meter) = service.meters.all().remove(0);
-    let counts = [&meter.total_hits, &meter.within_limit, &meter.near_limit, &meter.over_limit, &meter.shadow_mode];
-    assert_eq!(counts.map(|counter| counter.load(Ordering::Relaxed)), [17, 10, 2, 7, 0]);
 }
 
 /// Short and long keys are kept in different ways, and very long ones are shortened.
