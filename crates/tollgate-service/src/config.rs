@@ -8,10 +8,11 @@ use crate::meter::Meters;
 use crate::problem::{Problem, Source};
 use crate::proxied::{Mapping, Part, no_part};
 use crate::rule::{Level, Rule};
-use crate::rules::{Domain, Node as RuleNode, Rules};
+use crate::rules::{Node as RuleNode, Rules};
 use crate::store::SharedStore;
 use crate::terms::{Outage, Terms};
 use crate::yaml::{self, Node, Value, scalar};
+use std::mem;
 use std::sync::Arc;
 
 const ROOT: &[&str] = &["domain", "descriptors", "all_or_nothing", "http"];
@@ -52,7 +53,7 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// Returns all problems, in the order of the files.
+/// Returns all problems, in the order of the files, and then those of rules that do not go together.
 pub fn load(sources: &[Arc<Source>], options: Options, meters: &Meters) -> Result<Loaded, Vec<Problem>> {
     let mut loader = Loader { options, meters, rules: Rules::default(), problems: Vec::new(), notes: Vec::new() };
     for source in sources {
@@ -61,6 +62,7 @@ pub fn load(sources: &[Arc<Source>], options: Options, meters: &Meters) -> Resul
             Ok(documents) => documents.iter().for_each(|document| loader.document(document)),
         }
     }
+    loader.imply_all_or_nothing();
     if loader.problems.is_empty() {
         Ok(Loaded { rules: loader.rules, notes: loader.notes })
     } else {
@@ -105,7 +107,6 @@ impl Loader<'_> {
             );
             self.problems.push(Problem::at(fields.place_of("domain"), text));
         }
-        let first_rule = self.rules.all.len();
         let mut domain = self.rules.domains.remove(name).unwrap_or_default();
         domain.all_or_nothing |= all_or_nothing;
         if let Some(node) = fields.get("all_or_nothing").filter(|_| all_or_nothing && self.options.is_shared) {
@@ -115,7 +116,6 @@ impl Loader<'_> {
         domain.http.extend(http);
         let path = Path { domain: name.into(), levels: Vec::new() };
         descriptors.iter().for_each(|node| self.descriptor(node, &path, &mut domain.level));
-        self.imply_all_or_nothing(&mut domain, name, first_rule);
         self.rules.domains.insert(name.to_owned(), domain);
     }
 
@@ -139,19 +139,25 @@ impl Loader<'_> {
 
     /// A request that waits in one rule and is refused by another would have waited in vain, and paid. Limits in a store
     /// are charged one after the other.
-    fn imply_all_or_nothing(&mut self, domain: &mut Domain, name: &str, first_rule: usize) {
-        let rules = &self.rules.all[first_rule..];
-        let waits = rules.iter().find(|rule| rule.terms.wait.is_some() || rule.terms.classes.is_some());
-        if let Some(rule) = waits.filter(|_| !domain.all_or_nothing && !self.options.is_shared) {
-            let text = format!("requests wait here, so domain `{}` is `all_or_nothing`", shortened(name));
-            self.notes.push(Problem::at(&rule.place, text));
-            domain.all_or_nothing = true;
+    fn imply_all_or_nothing(&mut self) {
+        let Rules { domains, all } = &mut self.rules;
+        for rule in &*all {
+            let Some(domain) = domains.get_mut(&*rule.domain) else { continue };
+            let waits = rule.terms.wait.is_some() || rule.terms.classes.is_some();
+            if waits && !domain.all_or_nothing && !self.options.is_shared {
+                let text = format!("requests wait here, so domain `{}` is `all_or_nothing`", shortened(&rule.domain));
+                self.notes.push(Problem::at(&rule.place, text));
+                domain.all_or_nothing = true;
+            }
         }
-        let is_quota = |rule: &&Arc<Rule>| rule.terms.quota || self.options.quota_mode;
-        if let Some(rule) = rules.iter().find(is_quota).filter(|_| domain.all_or_nothing) {
-            let text = "`quota_mode`, also as QUOTA_MODE, lets one of several rules refuse, and `all_or_nothing` does \
-                        not: choose one";
-            self.problems.push(Problem::at(&rule.place, text));
+        for rule in all.iter().filter(|rule| rule.terms.quota || self.options.quota_mode) {
+            let domain = domains.get_mut(&*rule.domain);
+            // Said once for each domain.
+            if domain.is_some_and(|domain| mem::take(&mut domain.all_or_nothing)) {
+                let text = "`quota_mode`, also as QUOTA_MODE, lets one of several rules refuse, and `all_or_nothing` does \
+                            not: choose one";
+                self.problems.push(Problem::at(&rule.place, text));
+            }
         }
     }
 

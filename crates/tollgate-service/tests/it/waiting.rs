@@ -243,4 +243,10 @@ fn a_rule_that_waits_makes_its_domain_all_or_nothing_and_says_so() {
     let options = Options { quota_mode: true, ..Options::default() };
     let problems = config::load(&sources(&[file]), options, &Meters::default()).unwrap_err();
     assert!(problems[0].line().contains("QUOTA_MODE"), "{problems:?}");
+    let quota = "{domain: d, descriptors: [{key: q, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}]}";
+    let options = Options { merge_domains: true, ..Options::default() };
+    for files in [[file, quota], [quota, file]] {
+        let problems = config::load(&sources(&files), options, &Meters::default()).unwrap_err();
+        assert!(problems[0].line().contains("`quota_mode`") && problems.len() == 1, "{problems:?}");
+    }
 }
