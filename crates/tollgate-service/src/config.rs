@@ -83,6 +83,8 @@ struct Loader<'a> {
 struct Path {
     domain: Arc<str>,
     levels: Vec<Level>,
+    /// The levels whose values are parts of the metric's name.
+    named: Vec<usize>,
 }
 
 impl Loader<'_> {
@@ -114,7 +116,7 @@ impl Loader<'_> {
             self.problems.push(Problem::at(&node.place, text));
         }
         domain.http.extend(http);
-        let path = Path { domain: name.into(), levels: Vec::new() };
+        let path = Path { domain: name.into(), levels: Vec::new(), named: Vec::new() };
         descriptors.iter().for_each(|node| self.descriptor(node, &path, &mut domain.level));
         self.rules.domains.insert(name.to_owned(), domain);
     }
@@ -180,7 +182,10 @@ impl Loader<'_> {
         };
         let is_open = value.is_empty() || (value.contains('*') && !share);
         let mut path = path.clone();
-        path.levels.push(Level { key: key.into(), value: value.into(), is_open, names_value: names_value && is_open });
+        if names_value && is_open {
+            path.named.push(path.levels.len());
+        }
+        path.levels.push(Level { key: key.into(), value: value.into(), is_open });
         let rule = self.rule(&fields, &path);
         let mut descriptor = RuleNode { rule, ..RuleNode::default() };
         let nested = fields.list("descriptors", &mut self.problems);
@@ -220,18 +225,16 @@ impl Loader<'_> {
             ..Terms::default()
         };
         let mut path = path.clone();
-        limit::waiting(fields, &mut terms, &mut path.levels, &mut self.problems);
+        limit::waiting(fields, &mut terms, &path.levels, &mut self.problems);
         for item in items {
             let limit = Fields::of(item, "a rate limit", RATE_LIMIT, &mut self.problems);
             limit::names(&limit, &mut terms, &mut self.problems);
-            limit::waiting(&limit, &mut terms, &mut path.levels, &mut self.problems);
+            limit::waiting(&limit, &mut terms, &path.levels, &mut self.problems);
             limit::limit(&limit, fields, items.len(), &mut terms, &mut self.problems);
         }
         if fields.flag("detailed_metric", &mut self.problems) {
-            for level in &mut path.levels {
-                // A level whose values share the limit counts under its pattern.
-                level.names_value = level.is_open;
-            }
+            // A level whose values share the limit counts under its pattern.
+            path.named = (0..path.levels.len()).filter(|&index| path.levels[index].is_open).collect();
         }
         if terms.outage == Outage::Wait && terms.wait.is_none() {
             let text = "`outage: wait` waits no longer than `wait` says: add a `wait`";
@@ -248,6 +251,6 @@ impl Loader<'_> {
             self.problems.push(Problem::at(&node.place, text));
             return None;
         }
-        Some(Arc::new(Rule::new(&path.domain, path.levels, terms, node.place.clone(), self.meters)))
+        Some(Arc::new(Rule::new(&path.domain, path.levels, path.named, terms, node.place.clone(), self.meters)))
     }
 }

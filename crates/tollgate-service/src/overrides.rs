@@ -72,11 +72,12 @@ impl Overrides {
 
 impl Id {
     fn rule(&self, meters: &Meters) -> Rule {
-        let level = |key: &String| Level { key: key.clone(), value: String::new(), is_open: true, names_value: false };
+        let level = |key: &String| Level { key: key.clone(), value: String::new(), is_open: true };
         let limit = Limit { requests: self.requests, unit: self.unit, refill: Refill::Windows };
         let terms = Terms { limits: vec![limit], ..Terms::default() };
         let source = Arc::new(Source { name: "a request".to_owned(), text: String::new() });
         let place = Place { source, line: 1, column: 1, length: 1 };
-        Rule::new(&self.domain.as_str().into(), self.keys.iter().map(level).collect(), terms, place, meters)
+        let levels = self.keys.iter().map(level).collect();
+        Rule::new(&self.domain.as_str().into(), levels, Vec::new(), terms, place, meters)
     }
 }

@@ -109,7 +109,7 @@ impl Reloader {
         let known: HashMap<_, _> = earlier.all.iter().map(|rule| (id(rule), rule)).collect();
         for rule in &rules.all {
             if let Some(same) = known.get(&id(rule)) {
-                rule.adopt(same);
+                rule.adopt(same, &self.service.maker);
             }
         }
         self.health.lack_rules(self.needs_rules && rules.domains.is_empty());

@@ -22,8 +22,6 @@ pub struct Level {
     pub value: String,
     /// Whether each value has a bucket of its own.
     pub is_open: bool,
-    /// Whether the value of the request is a part of the metric's name.
-    pub names_value: bool,
 }
 
 /// A rule with its limiter.
@@ -39,7 +37,8 @@ pub struct Rule {
     pub place: Place,
     /// What requests count under. If a level names its value, they count under others [within](Meter::within) it.
     pub meter: Arc<Meter>,
-    is_dynamic: bool,
+    /// The levels whose values are parts of the metric's name.
+    named: Vec<usize>,
     open: Vec<usize>,
     /// Rules of several configurations share the inner lock: a request that began before a reload may make the limiter.
     bucket: OnceLock<Arc<OnceLock<Bucket>>>,
@@ -47,11 +46,18 @@ pub struct Rule {
 
 impl Rule {
     /// Creates a rule.
-    pub fn new(domain: &Arc<str>, levels: Vec<Level>, terms: Terms, place: Place, meters: &Meters) -> Self {
+    pub fn new(
+        domain: &Arc<str>,
+        levels: Vec<Level>,
+        named: Vec<usize>,
+        terms: Terms,
+        place: Place,
+        meters: &Meters,
+    ) -> Self {
         let mut rule = Self {
             domain: Arc::clone(domain),
             meter: Arc::default(),
-            is_dynamic: levels.iter().any(|level| level.names_value),
+            named,
             open: (0..levels.len()).filter(|&index| levels[index].is_open).collect(),
             levels,
             terms,
@@ -98,7 +104,7 @@ impl Rule {
 
     /// Returns the meter under which a descriptor counts.
     pub fn meter(&self, entries: &[Entry], meters: &Meters) -> Cow<'_, Arc<Meter>> {
-        if !self.is_dynamic {
+        if self.named.is_empty() {
             return Cow::Borrowed(&self.meter);
         }
         Cow::Owned(meters.get_dynamic(&self.metric_name(Some(entries)), &self.meter))
@@ -126,11 +132,14 @@ impl Rule {
         self.bucket.get()?.get()
     }
 
-    /// Takes over the limiter of the same rule of an earlier configuration, with all levels and waiting requests.
-    pub fn adopt(&self, earlier: &Self) {
-        if self.terms.same_bucket(&earlier.terms) && self.open == earlier.open {
+    /// Takes over the limiter of the same rule of an earlier configuration, with all levels and waiting requests; of a rule
+    /// that waits in another way, the levels.
+    pub fn adopt(&self, earlier: &Self, maker: &Maker) {
+        if self.terms.same_bucket(&earlier.terms) {
             // A new rule has no limiter yet.
             let _ = self.bucket.set(Arc::clone(earlier.bucket.get_or_init(Arc::default)));
+        } else if let Some(Ok(saved)) = earlier.made_bucket().map(Bucket::save) {
+            self.restore(saved, maker);
         }
     }
 
@@ -151,7 +160,9 @@ impl Rule {
         let mut name = vec![self.domain.to_string()];
         for (index, level) in self.levels.iter().enumerate() {
             let value = match entries {
-                Some(entries) if level.names_value => entries[index].value.chars().take(LONGEST_KEY).collect(),
+                Some(entries) if self.named.contains(&index) => {
+                    entries[index].value.chars().take(LONGEST_KEY).collect()
+                }
                 _ => level.value.clone(),
             };
             name.push(if value.is_empty() { level.key.clone() } else { format!("{}_{value}", level.key) });

@@ -31,7 +31,7 @@ pub(super) fn names(limit: &Fields<'_>, terms: &mut Terms, problems: &mut Vec<Pr
 }
 
 /// Reads the extensions that concern all limits of a rule, which may be in the rule or beside it.
-pub(super) fn waiting(fields: &Fields<'_>, terms: &mut Terms, levels: &mut [Level], problems: &mut Vec<Problem>) {
+pub(super) fn waiting(fields: &Fields<'_>, terms: &mut Terms, levels: &[Level], problems: &mut Vec<Problem>) {
     if let Some(wait) = fields.time("wait", problems) {
         if wait > LONGEST_WAIT {
             let text = format!("a request waits at most {LONGEST_WAIT:?}, which proxies allow");

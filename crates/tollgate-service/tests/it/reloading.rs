@@ -100,6 +100,30 @@ async fn a_request_that_began_before_a_reload_is_charged_to_the_limit_that_goes_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reload_keeps_the_levels_of_a_rule_with_the_same_limit() {
+    for (before, after) in [
+        ("", "detailed_metric: true"),
+        ("value_to_metric: true", ""),
+        ("", "shadow_mode: false, wait: 1s"),
+        ("", "max_waiting: 9"),
+        ("", "outage: refuse"),
+        ("classes: {v: 1}", "classes: {v: 2, w: 1}"),
+    ] {
+        let directory = Directory::new("same");
+        let write = |extra: &str| {
+            let limit = "rate_limit: {unit: hour, requests_per_unit: 3}";
+            directory.write("a.yaml", &format!("{{domain: a, descriptors: [{{key: k, {limit}, {extra}}}]}}"));
+        };
+        write(before);
+        let (service, reloader) = start(&directory);
+        assert_eq!(passed(&service, "a k=v", 2).await, 2);
+        write(after);
+        reloader.look();
+        assert_eq!(passed(&service, "a k=v", 5).await, 1, "from `{before}` to `{after}`");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn levels_survive_a_restart() {
     let directory = Directory::new("state");
     let rules = "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 3}}, \
