@@ -10,6 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// The most different limits of requests. Each has a limiter.
 const MOST: usize = 1_000;
+/// The longest list of keys with a limit, in bytes. They are kept, and each metric has them.
+const LONGEST: usize = 1_024;
 
 /// The rules that requests bring along: one for each domain, list of keys, and limit.
 #[derive(Debug, Default)]
@@ -34,6 +36,9 @@ pub enum BadOverride {
     /// There are too many limits already.
     #[error("requests bring {MOST} different limits along, and this one is new: configure it")]
     TooMany,
+    /// The keys of the descriptor are too long.
+    #[error("the keys of a descriptor with a limit have {0} bytes, the most is {LONGEST}: send shorter ones")]
+    TooLong(usize),
 }
 
 impl Overrides {
@@ -46,7 +51,8 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// Returns a [`BadOverride`] if the unit is unknown, or the limit is new and there are 1,000 already.
+    /// Returns a [`BadOverride`] if the unit is unknown, the keys are too long, or the limit is new and there are 1,000
+    /// already.
     pub fn rule(
         &self,
         domain: &str,
@@ -56,6 +62,10 @@ impl Overrides {
     ) -> Result<Arc<Rule>, BadOverride> {
         let unit = Unit::try_from(limit.unit).ok().filter(|unit| *unit != Unit::Unknown);
         let unit = unit.ok_or(BadOverride::Unit(limit.unit))?;
+        let length = entries.iter().map(|entry| entry.key.len() + 1).sum();
+        if length > LONGEST {
+            return Err(BadOverride::TooLong(length));
+        }
         let keys = entries.iter().map(|entry| entry.key.clone()).collect();
         let id = Id { domain: domain.to_owned(), keys, requests: limit.requests_per_unit, unit };
         if let Some(rule) = self.by_limit.read().unwrap_or_else(PoisonError::into_inner).get(&id) {

@@ -1,7 +1,7 @@
 //! The examples of the reference's README, and the rules of its documentation and test configurations: which requests
 //! pass. The files here are written anew, with the same meaning.
 
-use crate::asked::*;
+use crate::asked::{self, *};
 use tollgate_service::proto::{LimitOverride, Unit};
 
 /// A configuration, and for each request in turn how many of how many pass.
@@ -244,6 +244,11 @@ async fn a_limit_of_the_request_takes_the_place_of_the_configured_one() {
     request.descriptors[0].limit = Some(LimitOverride { requests_per_unit: 2, unit: 9 });
     assert!(service.decide(&request).await.unwrap_err().to_string().contains("unit 9"));
     assert_eq!(passed(&service, "d k=v", 11).await, 10, "the configured limit was not charged");
+    for descriptor in [format!("{}=v", "k".repeat(1 << 20)), format!("k=v{}", ",=v".repeat(1 << 10))] {
+        request.descriptors = asked::request(&format!("d {descriptor}")).descriptors;
+        request.descriptors[0].limit = Some(LimitOverride { requests_per_unit: 2, unit: Unit::Hour as i32 });
+        assert!(service.decide(&request).await.unwrap_err().to_string().contains("the most is 1024"));
+    }
 }
 
 #[tokio::test(start_paused = true)]
