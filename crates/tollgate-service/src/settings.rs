@@ -162,7 +162,7 @@ impl Env<'_> {
         Ok(self.text("PAGE_PORT").map(|_| (host, port).into()))
     }
 
-    /// The reference finds its Redis by several variables, and its password in one of them.
+    /// The reference finds its Redis by several variables, and its password in one of them: `PASSWORD` or `USER:PASSWORD`.
     fn store(&self) -> Result<Option<String>, String> {
         let (redis, postgres) = (self.text("REDIS_URL"), self.text("POSTGRES_URL"));
         if redis.is_some() && postgres.is_some() {
@@ -177,7 +177,10 @@ impl Env<'_> {
             return Err(format!("REDIS_URL={}: write redis+unix://{url}", shortened(&url)));
         }
         match self.text("REDIS_AUTH") {
-            Some(password) if !url.contains("://") => Ok(Some(format!("redis://:{password}@{url}/"))),
+            Some(auth) if !url.contains("://") => {
+                let (user, password) = auth.split_once(':').unwrap_or(("", &auth));
+                Ok(Some(format!("redis://{}:{}@{url}/", encoded(user), encoded(password))))
+            }
             Some(_) => Err("REDIS_AUTH: write the password into REDIS_URL, as redis://:PASSWORD@HOST:PORT/".to_owned()),
             None => Ok(Some(url)),
         }
@@ -201,4 +204,11 @@ impl Env<'_> {
             .join(subdirectory)
             .join(self.text("RUNTIME_APPDIRECTORY").unwrap_or_else(|| "config".to_owned()))
     }
+}
+
+/// Returns a text as a part of a URL.
+fn encoded(text: &str) -> String {
+    let plain =
+        |byte: u8| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02x}") };
+    text.bytes().map(plain).collect()
 }

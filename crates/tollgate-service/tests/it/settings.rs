@@ -66,3 +66,21 @@ fn the_page_is_off_unless_asked_for_and_local_unless_told_otherwise() {
         assert_eq!(read(variables).unwrap().page.map(|page| page.to_string()).as_deref(), page);
     }
 }
+
+#[test]
+#[cfg(feature = "redis")]
+fn a_password_of_redis_may_have_any_character() {
+    use redis::IntoConnectionInfo;
+    for (auth, user, password) in [
+        ("secret", None, "secret"),
+        ("p@ss/w#rd?%41", None, "p@ss/w#rd?%41"),
+        ("ann:a:b@c", Some("ann"), "a:b@c"),
+        ("\u{e4}", None, "\u{e4}"),
+    ] {
+        let url = read(&[("REDIS_URL", "host:6380"), ("REDIS_AUTH", auth)]).unwrap().store.unwrap();
+        let info = url.into_connection_info().unwrap();
+        let settings = info.redis_settings();
+        assert_eq!((settings.username(), settings.password()), (user, Some(password)));
+        assert_eq!(info.addr().to_string(), "host:6380");
+    }
+}
