@@ -45,7 +45,9 @@ pub fn save(path: &Path, service: &Service) -> Result<usize, String> {
 }
 
 fn partial(path: &Path) -> PathBuf {
-    path.with_extension("partial")
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
 }
 
 fn unsaved(path: &Path, error: &dyn Display) -> String {

@@ -135,7 +135,8 @@ async fn levels_survive_a_restart() {
                  {key: other, rate_limit: {unit: year, requests_per_unit: LIMIT}}]}";
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let start = |limit: &str| service_by(&rules.replace("LIMIT", limit), Manner::default(), maker(now));
-    let path = directory.0.join("levels");
+    // A name that ends like that of the file which is not complete.
+    let path = directory.0.join("levels.partial");
     let service = start("3");
     assert_eq!(state::restore(&path, &service), Ok(0), "there is no file yet");
     let asked = ["d k=v", "d b=v", "d m=v", "d s=v", "d z=v", "d c=v", "d other=v"];
