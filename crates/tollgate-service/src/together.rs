@@ -47,7 +47,8 @@ impl Service {
                 }
                 Some(rule) if self.maker.store.is_some() => {
                     let key = rule.key(&descriptor.entries);
-                    let (wait, began) = (rule.terms.wait.unwrap_or_default(), self.maker.now());
+                    let (wait, began) = (rule.terms.wait.filter(|_| !rule.terms.shadow), self.maker.now());
+                    let wait = wait.unwrap_or_default();
                     let charged = rule.bucket(&self.maker).charge(&key, cost, wait).await;
                     if charged.is_ok() && !wait.is_zero() {
                         let waited = self.maker.now().saturating_sub(began);

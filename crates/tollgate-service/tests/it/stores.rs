@@ -88,6 +88,11 @@ async fn requests_wait_for_tokens_of_a_store() {
         assert!(first.unwrap().passes() && second.unwrap().passes());
     }
     assert!(began.elapsed() >= Duration::from_millis(250), "six requests at 20/s, one at once");
+    let limit = "rate_limit: {unit: hour, requests_per_unit: 360, burst: 1, wait: 5m}";
+    let dark = format!("{{domain: e, descriptors: [{{key: k, shadow_mode: true, {limit}}}]}}");
+    let (dark, began) = (instance(&server.url(), &dark).await, Instant::now());
+    assert_eq!(passed(&dark, "e k=v", 3).await, 3);
+    assert!(began.elapsed() < Duration::from_secs(9), "a rule in shadow mode lets no request wait");
 }
 
 #[tokio::test]
