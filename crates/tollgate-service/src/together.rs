@@ -24,14 +24,18 @@ impl Service {
         let found = self.find_all(domain, request)?;
         let mut tally = Tally::default();
         let mut statuses = Vec::with_capacity(found.len());
-        let mut claims: Vec<Claim<'_>> = Vec::new();
+        let (mut claims, mut shadows): (Vec<Claim<'_>>, Vec<Claim<'_>>) = Default::default();
         // Descriptors with one bucket have one claim.
         let mut claim_of = Vec::new();
         for (index, (found, descriptor)) in found.iter().zip(&request.descriptors).enumerate() {
             let cost = cost(request, descriptor);
             let is_limited = |rule: &Rule| !rule.terms.is_unlimited() && !rule.terms.refuses_all();
             match found.as_deref().filter(|rule| is_limited(rule)) {
-                Some(rule) if domain.all_or_nothing && !rule.terms.shadow => {
+                Some(rule) if domain.all_or_nothing && rule.terms.shadow => {
+                    shadows.push(Claim { rule, key: rule.key(&descriptor.entries), cost, index });
+                    statuses.push(passing(0));
+                }
+                Some(rule) if domain.all_or_nothing => {
                     let key = rule.key(&descriptor.entries);
                     // Values that share a limit have one bucket: the request waits in the class of the first.
                     let is_known = |claim: &Claim<'_>| {
@@ -66,11 +70,20 @@ impl Service {
         }
         let was_charged = tally.refused == 0;
         let refused = if was_charged { self.charge_together(&claims, request).await } else { None };
+        let is_granted = was_charged && refused.is_none();
         for (number, claim) in claims.iter().enumerate() {
             let refusal = refused.filter(|(refuser, _)| *refuser == number).map(|(_, refusal)| refusal);
             let descriptor = &request.descriptors[claim.index];
-            let is_granted = was_charged && refused.is_none();
             statuses[claim.index] = self.status_together(claim, descriptor, refusal, is_granted, &mut tally);
+        }
+        // These refuse nothing, so they are charged when it is known that the request passes.
+        for claim in shadows {
+            let descriptor = &request.descriptors[claim.index];
+            statuses[claim.index] = if is_granted {
+                self.charge(Some(claim.rule), descriptor, claim.cost, &mut tally)
+            } else {
+                self.status_together(&claim, descriptor, None, false, &mut tally)
+            };
         }
         for (index, number) in claim_of {
             statuses[index] = statuses[claims[number].index].clone();

@@ -207,6 +207,9 @@ async fn all_or_nothing_charges_no_rule_if_one_refuses() {
         }
         let status = ask(service, "d wide=v wide=w").await.response.statuses.remove(0);
         assert_eq!(status.limit_remaining, left);
+        let shadow =
+            service.meters.all().iter().map(|(_, meter)| meter.shadow_mode.load(Ordering::Relaxed)).sum::<u64>();
+        assert_eq!(shadow, u64::from(left == 3), "nor is a rule in shadow mode");
     }
     let answer = ask(&all, "d wide=v narrow=v").await;
     assert_eq!((codes(&answer), answer.reason), ("over : ok over".to_owned(), Some(Reason::OverLimit)));
