@@ -85,7 +85,7 @@ impl Service {
     }
 
     /// Returns true if the store is away and the rule lets requests pass then.
-    pub(crate) fn passes_outage(&self, rule: &Rule, refusal: &Refusal) -> bool {
+    fn passes_outage(&self, rule: &Rule, refusal: &Refusal) -> bool {
         let is_away = refusal.reason == Reason::StoreAway;
         if is_away {
             self.totals.note_outage(self.maker.now());

@@ -123,7 +123,7 @@ impl Service {
                 meter.wait(waited);
             }
         }
-        charged.err().filter(|(number, refusal)| !self.passes_outage(claims[*number].rule, refusal))
+        charged.err()
     }
 
     /// A request that waits for a store that is away comes too late, and the reason is the store.
