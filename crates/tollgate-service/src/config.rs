@@ -7,7 +7,7 @@ use crate::fields::{Fields, shortened};
 use crate::meter::Meters;
 use crate::problem::{Problem, Source};
 use crate::proxied::{Mapping, Part, no_part};
-use crate::rule::{Level, Rule};
+use crate::rule::{Level, Path, Rule};
 use crate::rules::{Node as RuleNode, Rules};
 use crate::store::SharedStore;
 use crate::terms::{Outage, Terms};
@@ -76,15 +76,6 @@ struct Loader<'a> {
     rules: Rules,
     problems: Vec<Problem>,
     notes: Vec<Problem>,
-}
-
-/// Where the loader is: the levels above, and the flags that they pass on.
-#[derive(Clone)]
-struct Path {
-    domain: Arc<str>,
-    levels: Vec<Level>,
-    /// The levels whose values are parts of the metric's name.
-    named: Vec<usize>,
 }
 
 impl Loader<'_> {
@@ -251,6 +242,6 @@ impl Loader<'_> {
             self.problems.push(Problem::at(&node.place, text));
             return None;
         }
-        Some(Arc::new(Rule::new(&path.domain, path.levels, path.named, terms, node.place.clone(), self.meters)))
+        Some(Arc::new(Rule::new(path, terms, node.place.clone(), self.meters)))
     }
 }

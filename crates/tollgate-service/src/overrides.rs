@@ -3,7 +3,7 @@
 use crate::meter::Meters;
 use crate::problem::{Place, Source};
 use crate::proto::{Entry, LimitOverride, Unit};
-use crate::rule::{Level, Rule};
+use crate::rule::{Level, Path, Rule};
 use crate::terms::{Limit, Refill, Terms};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -87,7 +87,7 @@ impl Id {
         let terms = Terms { limits: vec![limit], ..Terms::default() };
         let source = Arc::new(Source { name: "a request".to_owned(), text: String::new() });
         let place = Place { source, line: 1, column: 1, length: 1 };
-        let levels = self.keys.iter().map(level).collect();
-        Rule::new(&self.domain.as_str().into(), levels, Vec::new(), terms, place, meters)
+        let (domain, levels) = (self.domain.as_str().into(), self.keys.iter().map(level).collect());
+        Rule::new(Path { domain, levels, named: Vec::new() }, terms, place, meters)
     }
 }

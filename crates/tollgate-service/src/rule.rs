@@ -24,6 +24,17 @@ pub struct Level {
     pub is_open: bool,
 }
 
+/// What a rule matches.
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// The domain.
+    pub domain: Arc<str>,
+    /// The levels, from the outermost.
+    pub levels: Vec<Level>,
+    /// The levels whose values are parts of the metric's name.
+    pub named: Vec<usize>,
+}
+
 /// A rule with its limiter.
 #[derive(Debug)]
 pub struct Rule {
@@ -46,16 +57,10 @@ pub struct Rule {
 
 impl Rule {
     /// Creates a rule.
-    pub fn new(
-        domain: &Arc<str>,
-        levels: Vec<Level>,
-        named: Vec<usize>,
-        terms: Terms,
-        place: Place,
-        meters: &Meters,
-    ) -> Self {
+    pub fn new(path: Path, terms: Terms, place: Place, meters: &Meters) -> Self {
+        let Path { domain, levels, named } = path;
         let mut rule = Self {
-            domain: Arc::clone(domain),
+            domain,
             meter: Arc::default(),
             named,
             open: (0..levels.len()).filter(|&index| levels[index].is_open).collect(),

@@ -33,24 +33,24 @@ pub enum Value {
 }
 
 impl Node {
-    /// Returns the number of nodes in this one.
-    fn size(&self) -> usize {
-        match &self.value {
-            Value::Scalar(_) => 1,
-            Value::List(items) => 1 + items.iter().map(Self::size).sum::<usize>(),
-            Value::Map(entries) => 1 + entries.iter().map(|(key, value)| key.size() + value.size()).sum::<usize>(),
-        }
+    /// Returns the nodes right in this one.
+    fn inner(&self) -> impl Iterator<Item = &Self> {
+        let (items, entries): (&[Self], &[(Self, Self)]) = match &self.value {
+            Value::Scalar(_) => (&[], &[]),
+            Value::List(items) => (items, &[]),
+            Value::Map(entries) => (&[], entries),
+        };
+        items.iter().chain(entries.iter().flat_map(|(key, value)| [key, value]))
     }
 
-    /// Returns how many lists and maps nest in this one, with itself.
+    /// Returns the number of nodes in this one, with itself.
+    fn size(&self) -> usize {
+        1 + self.inner().map(Self::size).sum::<usize>()
+    }
+
+    /// Returns how many nodes are in each other at most, below this one.
     fn depth(&self) -> usize {
-        match &self.value {
-            Value::Scalar(_) => 0,
-            Value::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
-            Value::Map(entries) => {
-                1 + entries.iter().map(|(key, value)| key.depth().max(value.depth())).max().unwrap_or(0)
-            }
-        }
+        self.inner().map(|node| 1 + node.depth()).max().unwrap_or(0)
     }
 
     /// Returns what the node is, for messages.
