@@ -2,7 +2,7 @@
 
 use crate::bucket::Reason;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ pub fn read(counter: &AtomicU64) -> u64 {
 #[derive(Debug, Default)]
 pub struct Meters {
     by_name: RwLock<HashMap<Name, Arc<Meter>>>,
+    /// How many of the names contain values of requests; more, if two threads made one at once.
+    dynamic: AtomicUsize,
 }
 
 /// The name of a metric: a domain, and for each level of the rule its key, with `_` and a value if that counts apart.
@@ -77,8 +79,11 @@ impl Meters {
         if let Some(meter) = self.find(name) {
             return meter;
         }
-        let is_full = self.by_name.read().unwrap_or_else(PoisonError::into_inner).len() >= MOST_DYNAMIC;
-        if is_full { Arc::clone(otherwise) } else { self.insert(name, Some(Arc::clone(otherwise))) }
+        if self.dynamic.load(Ordering::Relaxed) >= MOST_DYNAMIC {
+            return Arc::clone(otherwise);
+        }
+        self.dynamic.fetch_add(1, Ordering::Relaxed);
+        self.insert(name, Some(Arc::clone(otherwise)))
     }
 
     /// Returns all meters, in the order of their names.

@@ -2,6 +2,7 @@
 //! pass. The files here are written anew, with the same meaning.
 
 use crate::asked::{self, *};
+use tollgate_service::meter::MOST_DYNAMIC;
 use tollgate_service::proto::{LimitOverride, Unit};
 
 /// A configuration, and for each request in turn how many of how many pass.
@@ -325,6 +326,16 @@ async fn metrics_have_the_names_of_the_reference() {
         ask(&service, text).await;
         assert_eq!(hits(&service), [format!("{expected} 1")], "{descriptors}");
     }
+}
+
+#[test]
+fn metrics_with_values_are_bounded_and_all_others_leave_them_room() {
+    let meters = Meters::default();
+    let rule = meters.get(&["rule".to_owned()]);
+    (0..MOST_DYNAMIC).for_each(|n| drop(meters.get(&[n.to_string()])));
+    let is_apart = |n: &usize| !Arc::ptr_eq(&meters.get_dynamic(&["rule".to_owned(), n.to_string()], &rule), &rule);
+    assert_eq!((0..MOST_DYNAMIC + 9).filter(is_apart).count(), MOST_DYNAMIC);
+    assert!(is_apart(&0) && !is_apart(&MOST_DYNAMIC), "those that are there stay");
 }
 
 #[tokio::test(start_paused = true)]
