@@ -12,6 +12,7 @@ use crate::tally::Tally;
 use crate::terms::Outage;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Service {
     /// Decides where that takes time: for a domain that is `all_or_nothing`, all rules are charged, or none is; with a
@@ -51,8 +52,7 @@ impl Service {
                 }
                 Some(rule) if self.maker.store.is_some() => {
                     let key = rule.key(&descriptor.entries);
-                    let (wait, began) = (rule.terms.wait.filter(|_| !rule.terms.shadow), self.maker.now());
-                    let wait = wait.unwrap_or_default();
+                    let (wait, began) = (self.patience(rule).unwrap_or_default(), self.maker.now());
                     let charged = rule.bucket(&self.maker).charge(&key, cost, wait).await;
                     if charged.is_ok() && !wait.is_zero() {
                         let waited = self.maker.now().saturating_sub(began);
@@ -94,7 +94,7 @@ impl Service {
     /// Charges all claims, or none; returns the number of the claim that was refused.
     async fn charge_together(&self, claims: &[Claim<'_>], request: &RateLimitRequest) -> Option<(usize, Refusal)> {
         // The shortest patience holds: a client of that rule has given up then.
-        let wait = claims.iter().filter_map(|claim| claim.rule.terms.wait).min().unwrap_or_default();
+        let wait = claims.iter().filter_map(|claim| self.patience(claim.rule)).min().unwrap_or_default();
         let began = self.maker.now();
         let charged = match claims {
             [one] => {
@@ -124,6 +124,11 @@ impl Service {
             }
         }
         charged.err()
+    }
+
+    /// Returns how long a request waits for a rule. What passes in any case does not wait.
+    fn patience(&self, rule: &Rule) -> Option<Duration> {
+        rule.terms.wait.filter(|_| !rule.terms.shadow && !self.manner.shadow)
     }
 
     /// A request that waits for a store that is away comes too late, and the reason is the store.

@@ -90,6 +90,16 @@ async fn requests_wait_in_order_of_arrival_or_are_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_request_waits_while_all_pass() {
+    let file =
+        "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1, burst: 1, wait: 10m}}]}";
+    let service = service_with(file, Manner { shadow: true, ..Manner::default() });
+    let began = Instant::now();
+    assert_eq!((passed(&service, "d k=v", 9).await, began.elapsed()), (9, Duration::ZERO));
+    assert_eq!(service.totals.shadowed.load(Ordering::Relaxed), 8);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses() {
     let service = waiting(", wait: 10s, max_waiting: 3");
     let mut tasks = JoinSet::new();
