@@ -148,8 +148,12 @@ impl Rule {
         }
     }
 
-    /// Continues from saved levels. Returns false if these are the levels of other limits, or the rule has a limiter.
+    /// Continues from saved levels. Returns false if these are the levels of other limits, the rule has a limiter, or a
+    /// store keeps its levels.
     pub fn restore(&self, saved: Saved, maker: &Maker) -> bool {
+        if maker.store.is_some() {
+            return false;
+        }
         let bucket = Bucket::new(&self.terms, &self.maker(maker), Some(saved));
         bucket.is_ok_and(|bucket| self.bucket.get_or_init(Arc::default).set(bucket).is_ok())
     }

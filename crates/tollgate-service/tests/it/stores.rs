@@ -3,6 +3,7 @@
 use crate::asked::*;
 use crate::{postgres_server, redis_server};
 use tokio::time::Instant;
+use tollgate_service::state;
 use tollgate_service::store::SharedStore;
 
 const FILE: &str = "{domain: d, descriptors: [\
@@ -101,6 +102,17 @@ async fn a_service_starts_while_its_store_is_away() {
     assert!(ask(&service, "d window=v").await.passes());
     sleep(Duration::from_millis(1)).await;
     assert!(SharedStore::connect("redis://[nonsense").await.unwrap_err().contains("cannot be used"));
+}
+
+#[tokio::test]
+async fn levels_of_a_service_without_a_store_do_not_keep_the_next_one_from_its_store() {
+    let path = std::env::temp_dir().join(format!("tollgate-service-{}-before", std::process::id()));
+    let before = service(FILE);
+    assert_eq!(passed(&before, "d strict=v", 9).await, 9);
+    assert_eq!(state::save(&path, &before), Ok(1));
+    let service = instance("127.0.0.1:1", FILE).await;
+    assert_eq!(state::restore(&path, &service), Ok(0));
+    assert_eq!(ask(&service, "d strict=v").await.reason, Some(Reason::StoreAway), "it asks its store");
 }
 
 #[test]
