@@ -143,7 +143,7 @@ impl Loader<'_> {
                 domain.all_or_nothing = true;
             }
         }
-        for rule in all.iter().filter(|rule| rule.terms.quota || self.options.quota_mode) {
+        for rule in all.iter().filter(|rule| rule.terms.quota) {
             let domain = domains.get_mut(&*rule.domain);
             // Said once for each domain.
             if domain.is_some_and(|domain| mem::take(&mut domain.all_or_nothing)) {
@@ -212,7 +212,7 @@ impl Loader<'_> {
         let known_problems = self.problems.len();
         let mut terms = Terms {
             shadow: fields.flag("shadow_mode", &mut self.problems),
-            quota: fields.flag("quota_mode", &mut self.problems),
+            quota: fields.flag("quota_mode", &mut self.problems) || self.options.quota_mode,
             ..Terms::default()
         };
         let mut path = path.clone();

@@ -116,7 +116,8 @@ impl Service {
         descriptor: &Descriptor,
     ) -> Result<Found<'r>, Invalid> {
         if let Some(limit) = &descriptor.limit {
-            let rule = self.overrides.rule(&request.domain, &descriptor.entries, limit, &self.meters);
+            let rule =
+                self.overrides.rule(&request.domain, &descriptor.entries, limit, self.manner.quota, &self.meters);
             return Ok(Some(Cow::Owned(rule.map_err(Invalid::Override)?)));
         }
         Ok(Rules::find(domain, &descriptor.entries).map(Cow::Borrowed))
@@ -161,17 +162,17 @@ impl Service {
         match charged {
             Ok(left) => {
                 self.count_granted(rule, &meter, cost, left);
-                tally.pass(rule, self.manner.quota);
+                tally.pass(rule);
                 self.status(rule, &key, Code::Ok, left, None)
             }
             Err(refusal) => {
                 self.charge_rest(rule, &key, cost, &refusal, &meter);
                 if rule.terms.shadow {
                     add(&meter.shadow_mode, cost.saturating_sub(refusal.left).max(1));
-                    tally.pass(rule, self.manner.quota);
+                    tally.pass(rule);
                     return self.status(rule, &key, Code::Ok, 0, Some(&refusal));
                 }
-                tally.refuse(rule, &refusal, &meter, self.manner.quota);
+                tally.refuse(rule, &refusal, &meter);
                 self.status(rule, &key, Code::OverLimit, 0, Some(&refusal))
             }
         }

@@ -47,7 +47,7 @@ impl Overrides {
         self.by_limit.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Returns the rule of a limit.
+    /// Returns the rule of a limit, which may be in quota mode.
     ///
     /// # Errors
     ///
@@ -58,6 +58,7 @@ impl Overrides {
         domain: &str,
         entries: &[Entry],
         limit: &LimitOverride,
+        quota: bool,
         meters: &Meters,
     ) -> Result<Arc<Rule>, BadOverride> {
         let unit = Unit::try_from(limit.unit).ok().filter(|unit| *unit != Unit::Unknown);
@@ -75,16 +76,16 @@ impl Overrides {
         if by_limit.len() >= MOST && !by_limit.contains_key(&id) {
             return Err(BadOverride::TooMany);
         }
-        let rule = by_limit.entry(id).or_insert_with_key(|id| Arc::new(id.rule(meters)));
+        let rule = by_limit.entry(id).or_insert_with_key(|id| Arc::new(id.rule(quota, meters)));
         Ok(Arc::clone(rule))
     }
 }
 
 impl Id {
-    fn rule(&self, meters: &Meters) -> Rule {
+    fn rule(&self, quota: bool, meters: &Meters) -> Rule {
         let level = |key: &String| Level { key: key.clone(), value: String::new(), is_open: true };
         let limit = Limit { requests: self.requests, unit: self.unit, refill: Refill::Windows };
-        let terms = Terms { limits: vec![limit], ..Terms::default() };
+        let terms = Terms { limits: vec![limit], quota, ..Terms::default() };
         let source = Arc::new(Source { name: "a request".to_owned(), text: String::new() });
         let place = Place { source, line: 1, column: 1, length: 1 };
         let (domain, levels) = (self.domain.as_str().into(), self.keys.iter().map(level).collect());

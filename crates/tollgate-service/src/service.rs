@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct Manner {
     /// Whether all requests pass, whatever the rules say.
     pub shadow: bool,
-    /// Whether all rules are in quota mode.
+    /// Whether the limits that requests bring along are in quota mode.
     pub quota: bool,
     /// The part of a limit from which tokens count as near the limit.
     pub near: f64,

@@ -19,13 +19,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn pass(&mut self, rule: &Rule, all_quotas: bool) {
-        self.quotas += usize::from(rule.terms.quota || all_quotas);
+    pub(crate) fn pass(&mut self, rule: &Rule) {
+        self.quotas += usize::from(rule.terms.quota);
     }
 
-    pub(crate) fn refuse(&mut self, rule: &Rule, refusal: &Refusal, meter: &Meter, all_quotas: bool) {
+    pub(crate) fn refuse(&mut self, rule: &Rule, refusal: &Refusal, meter: &Meter) {
         meter.refuse(refusal.reason);
-        if rule.terms.quota || all_quotas {
+        if rule.terms.quota {
             self.quotas += 1;
             self.refused_quotas += 1;
         } else {

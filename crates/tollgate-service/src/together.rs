@@ -155,7 +155,7 @@ impl Service {
         match refusal {
             Some(refusal) => {
                 add(&meter.over_limit, claim.cost);
-                tally.refuse(claim.rule, &refusal, &meter, self.manner.quota);
+                tally.refuse(claim.rule, &refusal, &meter);
                 self.status(claim.rule, &claim.key, Code::OverLimit, refusal.left, Some(&refusal))
             }
             None => {
@@ -163,7 +163,7 @@ impl Service {
                 if is_granted {
                     self.count_granted(claim.rule, &meter, claim.cost, left);
                 }
-                tally.pass(claim.rule, self.manner.quota);
+                tally.pass(claim.rule);
                 self.status(claim.rule, &claim.key, Code::Ok, left, None)
             }
         }

@@ -50,7 +50,8 @@ pub fn load_shared(file: &str, meters: &Meters) -> Result<Loaded, Vec<Problem>> 
 /// The service of this file, with limiters of this maker.
 pub fn service_by(file: &str, manner: Manner, maker: Maker) -> Service {
     let meters = Arc::<Meters>::default();
-    let loaded = match load(&[file], &meters) {
+    let options = Options { quota_mode: manner.quota, ..Options::default() };
+    let loaded = match config::load(&sources(&[file]), options, &meters) {
         Ok(loaded) => loaded,
         Err(problems) => panic!("{}", problems.iter().map(ToString::to_string).collect::<String>()),
     };

@@ -253,6 +253,21 @@ async fn a_limit_of_the_request_takes_the_place_of_the_configured_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn global_quota_mode_is_that_of_all_limits() {
+    let service = service_with(TEN, Manner { quota: true, ..Manner::default() });
+    let mut request = request("d k=v k=w");
+    request.descriptors[1].limit = Some(LimitOverride { requests_per_unit: 2, unit: Unit::Hour as i32 });
+    request.descriptors[0].hits_addend = Some(UInt64Value { value: 2 });
+    let mut said = Vec::new();
+    for _ in 0..6 {
+        said.push(codes(&service.decide(&request).await.unwrap()));
+    }
+    assert_eq!(said[..2], ["ok : ok ok"; 2]);
+    assert_eq!(said[2..5], ["ok : ok over"; 3], "one of two passes");
+    assert_eq!(said[5], "over : over over");
+}
+
+#[tokio::test(start_paused = true)]
 async fn statuses_say_limit_remaining_and_reset() {
     let service = service(TEN);
     let status = ask(&service, "d k=v").await.response.statuses.remove(0);
