@@ -1,7 +1,6 @@
 //! The counts that a meter keeps of the classes of its limiter.
 
 use super::names::{self, OTHERS, RESULTS};
-use crate::core::state::ClassTotals;
 use metrics::{Key, KeyName, Label, SharedString};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,21 +15,33 @@ pub(super) struct ClassTallies(Mutex<BTreeMap<Arc<str>, Arc<ClassCounts>>>);
 
 /// The counts that a meter keeps of the classes of one path.
 #[derive(Debug)]
-pub(crate) struct ClassCounts {
+pub(super) struct ClassCounts {
     pub(super) name: SharedString,
     refused: AtomicU64,
-    served: Mutex<Served>,
+    /// How many tokens the classes of the path were served.
+    served: AtomicU64,
     /// The series of waits, by [result](RESULTS).
     waits: [Key; 3],
 }
 
-/// How many tokens the classes of a path were served, one after the other.
-#[derive(Debug, Default)]
-struct Served {
-    total: u64,
-    /// The present class, by address, and how many tokens it had been served when it was last read.
-    present: usize,
-    seen: u64,
+/// One class, and the counts of its path.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) counts: Arc<ClassCounts>,
+    /// How many tokens the class had been served when it was last read.
+    seen: AtomicU64,
+}
+
+impl Counted {
+    pub(super) fn new(counts: Arc<ClassCounts>) -> Self {
+        Self { counts, seen: AtomicU64::new(0) }
+    }
+
+    /// Counts the tokens that the class was served since it was last read.
+    pub(super) fn count_served(&self, served: u64) {
+        let seen = self.seen.fetch_max(served, Ordering::Relaxed);
+        self.counts.served.fetch_add(served.saturating_sub(seen), Ordering::Relaxed);
+    }
 }
 
 impl ClassTallies {
@@ -58,7 +69,7 @@ impl ClassCounts {
             let labels = labels.map(|(name, value)| Label::new(name, value)).to_vec();
             Key::from_parts(KeyName::from_const_str(names::CLASS_DURATION), labels)
         });
-        Self { name, refused: AtomicU64::new(0), served: Mutex::default(), waits }
+        Self { name, refused: AtomicU64::new(0), served: AtomicU64::new(0), waits }
     }
 
     pub(super) fn count_refusal(&self) {
@@ -73,24 +84,8 @@ impl ClassCounts {
         &self.waits
     }
 
-    /// Counts the tokens that a class of this path was served since it was last read. Never called for `(others)`,
-    /// which stands for many classes at once.
-    pub(super) fn count_served(&self, class: &ClassTotals) {
-        if &*self.name == OTHERS {
-            return;
-        }
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = Arc::as_ptr(&class.label).addr();
-        if served.present != present || class.served < served.seen {
-            (served.present, served.seen) = (present, 0);
-        }
-        served.total += class.served - served.seen;
-        served.seen = class.served;
-    }
-
     /// Returns how many tokens the classes of this path were served; `None` of all others together.
     pub(super) fn served(&self) -> Option<u64> {
-        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        (&*self.name != OTHERS).then_some(served.total)
+        (&*self.name != OTHERS).then(|| self.served.load(Ordering::Relaxed))
     }
 }

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 pub(super) fn publish_classes(series: &Series<'_>, tally: &Tally, classes: &[ClassTotals]) {
     let mut waiting = BTreeMap::<&str, (u64, u64)>::new();
     for class in classes {
-        let counts = tally.counts_of(&class.label);
-        counts.count_served(class);
+        let counted = tally.counted(&class.label);
+        counted.count_served(class.served);
+        let counts = &counted.counts;
         let (tasks, tokens) = waiting.entry(&counts.name).or_default();
         *tasks += class.waiting_tasks;
         *tokens += class.waiting_tokens;

@@ -4,7 +4,7 @@
 //! refusal only adds to a word that few threads share, and calls no recorder. A wait is recorded when it ends: compared
 //! with the wait, which takes about a millisecond, the record is cheap.
 
-use super::class_counts::{ClassCounts, ClassTallies};
+use super::class_counts::{ClassTallies, Counted};
 use super::names::{self, METADATA, OTHERS, RESULTS};
 use crate::error::{Bound, Refused};
 use crate::name::Name;
@@ -88,7 +88,7 @@ impl Tally {
 
     fn count_refusal(&self, class: Option<&ClassLabel>, cost: u64, refusal: &Refused) {
         if let Some(class) = class {
-            self.counts_of(class).count_refusal();
+            self.counted(class).counts.count_refusal();
         }
         let reason = Reason::of(refusal);
         let stripe = &self.stripes[own_number() % STRIPES];
@@ -105,10 +105,10 @@ impl Tally {
         }
     }
 
-    /// The counts of a class.
-    pub(super) fn counts_of<'a>(&self, class: &'a ClassLabel) -> &'a ClassCounts {
-        let counts = class.observed.get_or_init(|| self.classes.of(&self.name, &class.path));
-        counts.downcast_ref().expect("a limiter has one meter, which alone sets this")
+    /// A class, and its counts.
+    pub(super) fn counted<'a>(&self, class: &'a ClassLabel) -> &'a Counted {
+        let counted = class.observed.get_or_init(|| Box::new(Counted::new(self.classes.of(&self.name, &class.path))));
+        counted.downcast_ref().expect("a limiter has one meter, which alone sets this")
     }
 
     /// Returns how many calls were refused, by reason.
@@ -208,8 +208,8 @@ impl ObservedWait for Tally {
             Ending::Left => 2,
         };
         let waited = Duration::from_nanos(lasted());
-        let counts = class.map(|class| self.counts_of(class));
-        for waits in [Some(&self.waits), counts.map(ClassCounts::waits)].into_iter().flatten() {
+        let counts = class.map(|class| self.counted(class).counts.waits());
+        for waits in [Some(&self.waits), counts].into_iter().flatten() {
             let key = &waits[result];
             metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(waited);
         }

@@ -9,7 +9,7 @@ pub struct ClassLabel {
     /// The names of the classes around it and its own, with `/` between them.
     pub(crate) path: Arc<str>,
     /// What the limiter's observer keeps of the class; set by the first report about the class.
-    pub(crate) observed: OnceLock<Arc<dyn Any + Send + Sync>>,
+    pub(crate) observed: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl ClassLabel {

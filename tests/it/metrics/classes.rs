@@ -84,6 +84,20 @@ fn a_class_that_is_made_again_continues_its_series() {
 }
 
 #[test]
+fn classes_whose_paths_read_alike_are_counted_together_and_once() {
+    let (limiter, clock) = divided();
+    let around = limiter.class("a", Share::weight(1)).unwrap();
+    let alike = [around.class("b", Share::weight(1)).unwrap(), limiter.class("a/b", Share::weight(1)).unwrap()];
+    let meter = Meter::new("api", &limiter).unwrap();
+    let mut claims = alike.clone().map(|class| pending(class.consume_owned(2)));
+    tick_after(&clock, &limiter, 4 * MILLI);
+    claims.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
+    for _ in 0..3 {
+        assert_eq!(scrape(|| meter.publish()).counter("class_served_total{key=api,class=a/b}"), 4);
+    }
+}
+
+#[test]
 fn a_meter_names_64_classes_and_adds_up_the_others() {
     let (recorder, (limiter, clock)) = (TestRecorder::new(), divided());
     let meter = Meter::new("api", &limiter).unwrap();
