@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 /// no boundary.
 const TOLERANCE: u64 = 1_000_000;
 /// For how many nanoseconds a reading of the wall clock is relied on.
-const RELIANCE: u64 = 60_000_000_000;
+pub(crate) const RELIANCE: u64 = 60_000_000_000;
 /// The runs of periods that are remembered. A clock that is set forward begins a new run.
 const RUNS: usize = 16;
 

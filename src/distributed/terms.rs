@@ -1,6 +1,7 @@
 //! A quota in the integers of the script.
 
 use crate::core::arithmetic::gcd;
+use crate::core::calendar::RELIANCE;
 use crate::error::QuotaError;
 use crate::quota::{Calendar, Quota};
 use std::fmt;
@@ -149,6 +150,12 @@ impl QuotaTerms {
 
     pub(crate) fn is_calendar(&self) -> bool {
         self.kind > 1
+    }
+
+    /// For how many nanoseconds an answer is relied on that says when tokens come: the store's clock, which begins the periods
+    /// of a calendar, may be set, and the node suspended.
+    pub(crate) fn reliance(&self) -> u64 {
+        if self.is_calendar() { RELIANCE } else { u64::MAX }
     }
 
     /// Whether the period that these terms say is the present one at `now`.

@@ -72,6 +72,12 @@ impl CachedReply {
         self.asks < BUSY_REQUESTS
     }
 
+    /// Whether `cost` tokens may be there, if other nodes give none back: it is worth a request.
+    pub(super) fn may_have(&self, terms: &QuotaTerms, cost: u64, now: u64) -> bool {
+        let is_old = self.level.is_none_or(|level| now.saturating_sub(level.replied) >= terms.reliance());
+        is_old || self.earliest(terms, cost) <= now
+    }
+
     /// The instant at which `cost` tokens are available if other nodes give none back; 0 if they are available by the
     /// last reply, or if there is no reply. It counts from the arrival of the reply, so it is late rather than early: a
     /// caller that is denied and retries at this instant finds its tokens.

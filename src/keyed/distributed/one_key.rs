@@ -53,7 +53,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OneKey<K> {
     /// What answers a claim of `cost` made at `now` without a request: the key's limiter, or a cached reply by which the tokens
     /// are not there yet.
     pub(super) fn known(&self, terms: &QuotaTerms, cost: u64, now: u64) -> Option<Known> {
-        self.find().filter(|known| !matches!(known, Known::Reply(cached) if cached.earliest(terms, cost) <= now))
+        self.find().filter(|known| !matches!(known, Known::Reply(cached) if cached.may_have(terms, cost, now)))
     }
 
     /// How many tokens of the key are on this node, or were in its store at the last reply.

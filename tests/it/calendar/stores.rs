@@ -1,6 +1,7 @@
 //! Calendar quotas over a store: its clock counts the periods, for all nodes.
 
 use crate::fixture::*;
+use tollgate::DistributedKeyedLimiter;
 use tollgate::distributed::{LeaseGrant, LeaseRequest, QuotaTerms, Store, StoreCounters, StoreError};
 
 const SECOND: i64 = 1_000_000;
@@ -530,4 +531,21 @@ async fn no_period_grants_more_than_its_amount() {
         let outcome = tokio::spawn(history).await;
         assert!(matches!(outcome, Ok(Ok(()))), "seed {seed}: {outcome:?}");
     }
+}
+
+/// Eight hours after midnight the store's clock is set to the next midnight.
+#[tokio::test(start_paused = true)]
+async fn a_clock_of_a_store_that_was_set_is_noticed_by_a_claim_on_a_key_within_a_minute() {
+    let store = MemoryStore::new();
+    let quota = Quota::new(2, Duration::from_secs(86_400)).stepped().from_epoch();
+    let users = DistributedKeyedLimiter::builder(store.clone()).quota(quota).build().unwrap();
+    let soon = Duration::from_secs(1);
+    drop(users.consume(&1, 2).await.unwrap());
+    sleep(Duration::from_secs(8 * 3_600)).await;
+    for _ in 0..2 {
+        assert!(matches!(users.consume(&1, 1).within(soon).await, Err(ConsumeError::TooLate { .. })));
+    }
+    store.step_clock(DAY * 16 / 24);
+    sleep(Duration::from_secs(60)).await;
+    drop(users.consume(&1, 1).within(soon).await.unwrap());
 }
