@@ -254,7 +254,7 @@ impl Core {
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
         let mut wakes = Wakes::default();
-        if self.has_parent && reach == Reach::Now {
+        if self.has_parent && sample.is_none_or(|sample| self.state.lock().last_due() <= sample.now) {
             // Claims that are ready get the parent's answers first, each as of its own instant.
             self.serve_into(&mut wakes);
             wakes.run();

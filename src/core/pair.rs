@@ -24,7 +24,8 @@ impl Core {
         cost: u64,
     ) -> Result<GrantWord, TryAcquireError> {
         let mut wakes = Wakes::default();
-        let (answer, source_task_is_gone) = self.with_parent(parent_link, &mut wakes, |both, _| {
+        let (answer, source_task_is_gone) = self.with_parent(parent_link, &mut wakes, |both, wakes| {
+            both.serve_front(None, wakes);
             (both.try_acquire(cost), both.parent.state.source_task_is_gone())
         });
         wakes.run();
@@ -42,7 +43,10 @@ impl Core {
         allowed: Option<u64>,
     ) -> Result<Option<GrantWord>, ConsumeError> {
         let mut wakes = Wakes::default();
-        let answer = self.with_parent(parent_link, &mut wakes, |both, _| both.arrive(cost, allowed));
+        let answer = self.with_parent(parent_link, &mut wakes, |both, wakes| {
+            both.serve_front(None, wakes);
+            both.arrive(cost, allowed)
+        });
         wakes.run();
         answer
     }

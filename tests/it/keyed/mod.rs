@@ -9,6 +9,7 @@ mod histories;
 pub(crate) mod hostile;
 mod incremental_work;
 mod large;
+mod late_calls;
 mod parent;
 mod parent_histories;
 mod parent_model;
