@@ -1,13 +1,13 @@
 //! Gates: which limiter a request asks, for how many tokens, and how long it may wait.
 
-use crate::coop::poll_paid;
 use pin_project::pin_project;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::task::coop::poll_proceed;
 use tollgate::{AsLimiter, ConsumeError, ConsumeOwned, Limiter, OwnedGrant, Refused, TryAcquireError};
 
 /// How long a request may wait in the queue. The default is [`MaxWait::DEFAULT`].
@@ -223,10 +223,14 @@ impl<L: Acquire<T>, T> Future for Admission<L, T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().mode.project() {
             ModeProjection::Wait(claim) => claim.poll(cx).map_err(Refused::InLine),
-            ModeProjection::Try(limiter) => poll_paid(cx, |_| {
+            ModeProjection::Try(limiter) => {
+                // A task that awaits one ready future after the other never returns to its runtime, which then cannot
+                // run the driver of the limiter. So this one pays a unit of the task's budget, as those of tollgate do.
+                let budget = ready!(poll_proceed(cx));
                 let (limiter, chosen) = limiter.take().expect("polled after it was ready");
+                budget.made_progress();
                 Poll::Ready(limiter.try_acquire(chosen).map_err(Refused::AtOnce))
-            }),
+            }
         }
     }
 }

@@ -66,7 +66,6 @@
 
 mod answer;
 mod body;
-mod coop;
 mod gate;
 mod grpc;
 mod hold;
