@@ -55,7 +55,7 @@ pub struct Options {
 ///
 /// Returns all problems, in the order of the files, and then those of rules that do not go together.
 pub fn load(sources: &[Arc<Source>], options: Options, meters: &Meters) -> Result<Loaded, Vec<Problem>> {
-    let mut loader = Loader { options, meters, rules: Rules::default(), problems: Vec::new(), notes: Vec::new() };
+    let mut loader = Loader { options, rules: Rules::default(), problems: Vec::new(), notes: Vec::new() };
     for source in sources {
         match yaml::read(source) {
             Err(problem) => loader.problems.push(problem),
@@ -64,21 +64,21 @@ pub fn load(sources: &[Arc<Source>], options: Options, meters: &Meters) -> Resul
     }
     loader.imply_all_or_nothing();
     if loader.problems.is_empty() {
+        loader.rules.all.iter().for_each(|rule| rule.count_among(meters));
         Ok(Loaded { rules: loader.rules, notes: loader.notes })
     } else {
         Err(loader.problems)
     }
 }
 
-struct Loader<'a> {
+struct Loader {
     options: Options,
-    meters: &'a Meters,
     rules: Rules,
     problems: Vec<Problem>,
     notes: Vec<Problem>,
 }
 
-impl Loader<'_> {
+impl Loader {
     fn document(&mut self, document: &Node) {
         let fields = Fields::of(document, "a file", ROOT, &mut self.problems);
         let name = fields.text("domain", &mut self.problems);
@@ -242,6 +242,6 @@ impl Loader<'_> {
             self.problems.push(Problem::at(&node.place, text));
             return None;
         }
-        Some(Arc::new(Rule::new(path, terms, node.place.clone(), self.meters)))
+        Some(Arc::new(Rule::new(path, terms, node.place.clone())))
     }
 }

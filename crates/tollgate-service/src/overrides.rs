@@ -89,6 +89,8 @@ impl Id {
         let source = Arc::new(Source { name: "a request".to_owned(), text: String::new() });
         let place = Place { source, line: 1, column: 1, length: 1 };
         let (domain, levels) = (self.domain.as_str().into(), self.keys.iter().map(level).collect());
-        Rule::new(Path { domain, levels, named: Vec::new() }, terms, place, meters)
+        let rule = Rule::new(Path { domain, levels, named: Vec::new() }, terms, place);
+        rule.count_among(meters);
+        rule
     }
 }

@@ -46,8 +46,7 @@ pub struct Rule {
     pub terms: Terms,
     /// Where the file has it.
     pub place: Place,
-    /// What requests count under. If a level names its value, they count under others [within](Meter::within) it.
-    pub meter: Arc<Meter>,
+    meter: OnceLock<Arc<Meter>>,
     /// The levels whose values are parts of the metric's name.
     named: Vec<usize>,
     open: Vec<usize>,
@@ -56,21 +55,21 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Creates a rule.
-    pub fn new(path: Path, terms: Terms, place: Place, meters: &Meters) -> Self {
+    /// Creates a rule, which counts for nobody.
+    pub fn new(path: Path, terms: Terms, place: Place) -> Self {
         let Path { domain, levels, named } = path;
-        let mut rule = Self {
-            domain,
-            meter: Arc::default(),
-            named,
-            open: (0..levels.len()).filter(|&index| levels[index].is_open).collect(),
-            levels,
-            terms,
-            place,
-            bucket: OnceLock::new(),
-        };
-        rule.meter = meters.get(&rule.metric_name(None));
-        rule
+        let open = (0..levels.len()).filter(|&index| levels[index].is_open).collect();
+        Self { domain, levels, terms, place, meter: OnceLock::new(), named, open, bucket: OnceLock::new() }
+    }
+
+    /// Counts under its name among these meters: once all of its configuration is known to be good.
+    pub fn count_among(&self, meters: &Meters) {
+        self.meter.get_or_init(|| meters.get(&self.metric_name(None)));
+    }
+
+    /// Returns what requests count under. If a level names its value, they count under others [within](Meter::within) it.
+    pub fn own_meter(&self) -> &Arc<Meter> {
+        self.meter.get_or_init(Arc::default)
     }
 
     /// Returns the key of a descriptor's bucket. It is the value if the rule leaves one level open; several values have
@@ -110,9 +109,9 @@ impl Rule {
     /// Returns the meter under which a descriptor counts.
     pub fn meter(&self, entries: &[Entry], meters: &Meters) -> Cow<'_, Arc<Meter>> {
         if self.named.is_empty() {
-            return Cow::Borrowed(&self.meter);
+            return Cow::Borrowed(self.own_meter());
         }
-        Cow::Owned(meters.get_dynamic(&self.metric_name(Some(entries)), &self.meter))
+        Cow::Owned(meters.get_dynamic(&self.metric_name(Some(entries)), self.own_meter()))
     }
 
     /// Returns the limiter. The first request makes it: a file may have many rules that no request matches.

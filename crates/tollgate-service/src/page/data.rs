@@ -85,10 +85,10 @@ pub fn answer(
 fn shown<'s>(rules: impl Iterator<Item = &'s Arc<Rule>>, history: &'s History) -> Vec<Shown<'s>> {
     let mut seen = HashSet::new();
     // Rules whose names read alike count as one.
-    let rows = rules.filter(|rule| seen.insert(Arc::as_ptr(&rule.meter)));
+    let rows = rules.filter(|rule| seen.insert(Arc::as_ptr(rule.own_meter())));
     let mut shown: Vec<_> = rows
         .filter_map(|rule| {
-            let row = history.row(&rule.meter)?;
+            let row = history.row(rule.own_meter())?;
             let (recent, hour) = (row.sum(RECENT), row.sum(usize::MAX));
             let (values, waiting) = rule.made_bucket().map_or((0, 0), |bucket| bucket.counts());
             Some(Shown { rule, row, recent, hour, values, waiting })

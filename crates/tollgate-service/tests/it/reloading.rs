@@ -57,8 +57,10 @@ async fn a_reload_keeps_levels_and_a_bad_file_changes_nothing() {
     assert_eq!(loads(), (2, 0));
     assert_eq!((passed(&service, "a k=v", 5).await, passed(&service, "b k=v", 5).await), (1, 1), "levels are kept");
 
-    directory.write("b.yaml", "domain: b\ndescripters: []\n");
+    let meters = service.meters.all().len();
+    directory.write("b.yaml", &format!("{}\n---\ndomain: b\ndescripters: []\n", rule("c", 1)));
     reloader.look();
+    assert_eq!(service.meters.all().len(), meters, "rules that were not taken over have no metrics");
     reloader.look();
     assert_eq!(loads(), (2, 1), "a bad file is reported once");
     assert!(reloader.problems()[0].line().contains("did you mean `descriptors`"));
