@@ -2,11 +2,11 @@
 
 use crate::asked::*;
 use crate::ports::{Running, run};
-use axum::Router;
-use axum::routing::any;
 use std::fs;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const FILE: &str = "
 domain: d
@@ -45,6 +45,21 @@ impl Drop for Proxy {
     }
 }
 
+/// An application that takes what stricter servers refuse.
+async fn answer_all(application: tokio::net::TcpListener) {
+    while let Ok((mut stream, _)) = application.accept().await {
+        tokio::spawn(async move {
+            let mut read = Vec::new();
+            while ![&b"\r\n\r\n"[..], b"data"].iter().any(|end| read.ends_with(end)) {
+                if stream.read_buf(&mut read).await? == 0 {
+                    return Ok(());
+                }
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello").await
+        });
+    }
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -60,8 +75,7 @@ async fn start(program: &str, config: &str, arguments: &[&str]) -> Option<Proxy>
     let service = run(FILE).await;
     let application = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let application_address = application.local_addr().unwrap();
-    let app = Router::new().fallback(any(async || "hello"));
-    tokio::spawn(async move { axum::serve(application, app).await });
+    tokio::spawn(answer_all(application));
 
     let directory = std::env::temp_dir().join(format!("tollgate-service-{}-{config}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
@@ -88,7 +102,7 @@ async fn start(program: &str, config: &str, arguments: &[&str]) -> Option<Proxy>
     let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     let proxy = Proxy { child, directory, address, _service: service };
     for _ in 0..200 {
-        if tokio::net::TcpStream::connect(address).await.is_ok() {
+        if TcpStream::connect(address).await.is_ok() {
             return Some(proxy);
         }
         sleep(Duration::from_millis(50)).await;
@@ -116,6 +130,20 @@ async fn check(proxy: Option<Proxy>) {
     let forged = [("X-Forwarded-Uri", "/"), ("X-Forwarded-Method", "POST"), ("X-Forwarded-For", "192.0.2.1")];
     let forged = forged.iter().fold(get("/private/x", "cid"), |request, (name, value)| request.header(*name, *value));
     assert_eq!(forged.send().await.unwrap().status(), 429, "a client says nothing about itself");
+    // What the service cannot read gets no client around its limit.
+    let many = |count: usize| (0..count).map(|n| format!("X-{n}: y\r\n")).collect::<String>();
+    let long = format!("X: {}\r\n", "y".repeat(7_000));
+    let hosts = ["h", &"h".repeat(7_000)];
+    for fields in ["X: \u{1}\r\n", "X-Client: \u{7f}\r\n", &many(75), &many(90), &many(97), &many(150), &long] {
+        for host in hosts {
+            let mut stream = TcpStream::connect(proxy.address).await.unwrap();
+            let request = format!("GET /private/x HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 4"), "{fields:?}: {answer}");
+        }
+    }
     let post = client.post(format!("http://{}/private/x?y", proxy.address)).body("data");
     assert_eq!(post.send().await.unwrap().status(), 200);
     // Ten at once, for 20 per second, one at once: all of them wait and pass.
