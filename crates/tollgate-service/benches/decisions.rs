@@ -275,7 +275,7 @@ impl Caller {
 
     /// Asks about one value, and returns when the answer came, and after how long.
     async fn call(&mut self, key: &str) -> (Instant, Duration) {
-        let entry = Entry { key: key.into(), value: format!("value-{}", self.random.usize(..VALUES)) };
+        let entry = Entry { key: key.into(), value: format!("value-{}", self.random.usize(..VALUES)).into() };
         let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
         let request = RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor], hits_addend: 0 };
         self.client.ready().await.unwrap();

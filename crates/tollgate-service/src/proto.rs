@@ -47,9 +47,10 @@ pub struct Entry {
     /// The key.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// The value.
-    #[prost(string, tag = "2")]
-    pub value: String,
+    /// The value. It need not be text: Envoy sends the bytes of a header field as they are.
+    #[prost(bytes = "vec", tag = "2")]
+    #[serde(deserialize_with = "bytes")]
+    pub value: Vec<u8>,
 }
 
 /// `RateLimitDescriptor.RateLimitOverride`
@@ -242,6 +243,10 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
 
 fn value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UInt64Value>, D::Error> {
     long(deserializer).map(|value| Some(UInt64Value { value }))
+}
+
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    String::deserialize(deserializer).map(String::into_bytes)
 }
 
 /// A unit is a number, or a name in small or capital letters.

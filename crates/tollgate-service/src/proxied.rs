@@ -76,7 +76,7 @@ impl Part {
 pub fn descriptors(mapping: &Mapping, method: &Method, headers: &HeaderMap, peer: IpAddr) -> Vec<Descriptor> {
     let entry = |(key, part): &(String, Part)| {
         let value = part.of(method, headers, peer).filter(|value| !value.is_empty())?;
-        Some(Entry { key: key.clone(), value })
+        Some(Entry { key: key.clone(), value: value.into() })
     };
     let descriptor = |parts: &Vec<(String, Part)>| {
         let entries = parts.iter().map(entry).collect::<Option<_>>()?;

@@ -78,11 +78,11 @@ impl Rule {
     pub fn key<'e>(&self, entries: &'e [Entry]) -> Cow<'e, [u8]> {
         let key = match &*self.open {
             [] => Cow::Borrowed(&[][..]),
-            [one] => Cow::Borrowed(entries[*one].value.as_bytes()),
+            [one] => Cow::Borrowed(&entries[*one].value[..]),
             several => {
                 let mut key = Vec::with_capacity(several.iter().map(|&index| 4 + entries[index].value.len()).sum());
                 for &index in several {
-                    let value = entries[index].value.as_bytes();
+                    let value = &entries[index].value;
                     key.extend_from_slice(&(value.len() as u32).to_le_bytes());
                     key.extend_from_slice(value);
                 }
@@ -169,7 +169,7 @@ impl Rule {
         for (index, level) in self.levels.iter().enumerate() {
             let value = match entries {
                 Some(entries) if self.named.contains(&index) => {
-                    entries[index].value.chars().take(LONGEST_KEY).collect()
+                    String::from_utf8_lossy(&entries[index].value).chars().take(LONGEST_KEY).collect()
                 }
                 _ => level.value.clone(),
             };

@@ -70,9 +70,9 @@ impl Rules {
 impl Level {
     fn find(&self, entry: &Entry) -> Option<&Node> {
         let values = self.by_key.get(&entry.key)?;
-        let exact = values.exact.get(&entry.value);
-        let pattern =
-            || values.patterns.iter().find(|(pattern, _)| pattern.matches(&entry.value)).map(|(_, node)| node);
+        let value = String::from_utf8_lossy(&entry.value);
+        let exact = values.exact.get(&*value);
+        let pattern = || values.patterns.iter().find(|(pattern, _)| pattern.matches(&value)).map(|(_, node)| node);
         exact.or_else(pattern).or(values.any.as_ref())
     }
 

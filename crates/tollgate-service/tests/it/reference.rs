@@ -2,6 +2,7 @@
 //! pass. The files here are written anew, with the same meaning.
 
 use crate::asked::{self, *};
+use prost::Message;
 use tollgate_service::meter::MOST_DYNAMIC;
 use tollgate_service::proto::{LimitOverride, Unit};
 
@@ -364,6 +365,21 @@ async fn counters_count_as_those_of_the_reference() {
         let (_, meter) = service.meters.all().remove(0);
         let counts = [&meter.total_hits, &meter.within_limit, &meter.near_limit, &meter.over_limit, &meter.shadow_mode];
         assert_eq!(counts.map(|counter| counter.load(Ordering::Relaxed)), [17, 10, 2, 7, 0], "{file}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_that_is_not_text_has_the_limit_of_its_key() {
+    let limit = "rate_limit: {unit: hour, requests_per_unit: 1}";
+    let service = service(&format!(
+        "{{domain: d, descriptors: [{{key: k, {limit}}}, {{key: p, value: a*, share_threshold: true, {limit}}}]}}"
+    ));
+    // Envoy sends the bytes of a header field as they are, and lets a request pass that the service cannot read.
+    for (text, passes) in [("d k=a~", true), ("d k=a~", false), ("d k=b~", true), ("d p=a~", true), ("d p=a~~", false)]
+    {
+        let bytes = request(text).encode_to_vec().into_iter().map(|byte| if byte == b'~' { 0xff } else { byte });
+        let request = RateLimitRequest::decode(&*bytes.collect::<Vec<_>>()).unwrap();
+        assert_eq!(service.decide(&request).await.unwrap().passes(), passes, "{text}");
     }
 }
 
