@@ -33,7 +33,7 @@ struct Proxy {
     child: Child,
     directory: PathBuf,
     address: SocketAddr,
-    _service: Running,
+    service: Running,
 }
 
 impl Drop for Proxy {
@@ -100,7 +100,7 @@ async fn start(program: &str, config: &str, arguments: &[&str]) -> Option<Proxy>
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&directory).env("HOME", &directory).env("XDG_DATA_HOME", &directory);
     let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-    let proxy = Proxy { child, directory, address, _service: service };
+    let proxy = Proxy { child, directory, address, service };
     for _ in 0..200 {
         if TcpStream::connect(address).await.is_ok() {
             return Some(proxy);
@@ -110,8 +110,9 @@ async fn start(program: &str, config: &str, arguments: &[&str]) -> Option<Proxy>
     panic!("{program:?} does not listen: {}", fs::read_to_string(proxy.directory.join("log")).unwrap());
 }
 
-async fn check(proxy: Option<Proxy>) {
-    let Some(proxy) = proxy else { return };
+/// `if_away` is the status of the answers when the service has ended.
+async fn check(proxy: Option<Proxy>, if_away: u16) {
+    let Some(mut proxy) = proxy else { return };
     let client = reqwest::Client::new();
     let get = |path: &str, name: &str| client.get(format!("http://{}{path}", proxy.address)).header("X-Client", name);
     for expected in [200, 200, 429, 429] {
@@ -153,20 +154,24 @@ async fn check(proxy: Option<Proxy>) {
         tasks.spawn(async move { request.send().await.unwrap().status().as_u16() });
     }
     assert_eq!(tasks.join_all().await, [200; 10]);
+    proxy.service.end.send(true).unwrap();
+    (&mut proxy.service.served).await.unwrap();
+    let answer = client.get(format!("http://{}/", proxy.address)).header("X-Client", "ann").send().await.unwrap();
+    assert_eq!(answer.status(), if_away);
 }
 
 #[tokio::test]
 async fn nginx_asks_and_waits() {
     let settings = "daemon off; error_log stderr; pid nginx.pid;";
-    check(start("nginx", "nginx.conf", &["-p", ".", "-c", "FILE", "-g", settings]).await).await;
+    check(start("nginx", "nginx.conf", &["-p", ".", "-c", "FILE", "-g", settings]).await, 200).await;
 }
 
 #[tokio::test]
 async fn caddy_asks_and_waits() {
-    check(start("caddy", "Caddyfile", &["run", "--adapter", "caddyfile", "--config", "FILE"]).await).await;
+    check(start("caddy", "Caddyfile", &["run", "--adapter", "caddyfile", "--config", "FILE"]).await, 502).await;
 }
 
 #[tokio::test]
 async fn haproxy_asks_and_waits() {
-    check(start("haproxy", "haproxy.cfg", &["-db", "-f", "FILE"]).await).await;
+    check(start("haproxy", "haproxy.cfg", &["-db", "-f", "FILE"]).await, 200).await;
 }
