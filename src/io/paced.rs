@@ -1,7 +1,7 @@
 //! The wrapper that paces a reader, a writer or both.
 
+use super::chunks::Chunks;
 use super::reading::Reading;
-use super::writing::Writing;
 use crate::as_limiter::AsLimiter;
 use crate::handle::Limiter;
 use pin_project_lite::pin_project;
@@ -43,7 +43,7 @@ pin_project! {
         #[pin]
         inner: T,
         reading: Option<Reading<R>>,
-        writing: Option<Writing<W>>,
+        writing: Option<Chunks<W>>,
         // The chunk size set by the user.
         chunk: Option<u64>,
     }
@@ -74,7 +74,7 @@ impl<T, R: AsLimiter, W: AsLimiter> PacedIo<T, R, W> {
     #[must_use = "this returns the changed wrapper"]
     pub fn writes<L: AsLimiter>(self, limiter: &L) -> PacedIo<T, R, L> {
         let Self { inner, reading, chunk, .. } = self;
-        PacedIo { inner, reading, writing: Some(Writing::new(limiter, chunk)), chunk }
+        PacedIo { inner, reading, writing: Some(Chunks::new(limiter, chunk)), chunk }
     }
 
     /// Sets how many bytes are claimed at once, in each direction; 0 counts as 1. The last call counts. Connections get
@@ -91,7 +91,7 @@ impl<T, R: AsLimiter, W: AsLimiter> PacedIo<T, R, W> {
             reading.chunks.fix(bytes);
         }
         if let Some(writing) = &mut self.writing {
-            writing.chunks.fix(bytes);
+            writing.fix(bytes);
         }
         self
     }
@@ -160,8 +160,8 @@ impl<T: AsyncWrite, R: AsLimiter, W: AsLimiter> AsyncWrite for PacedIo<T, R, W> 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         if let Some(writing) = this.writing {
-            writing.chunks.cancel();
-            writing.chunks.refund();
+            writing.cancel();
+            writing.refund();
         }
         this.inner.poll_shutdown(cx)
     }

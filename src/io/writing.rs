@@ -14,16 +14,7 @@ use tokio::io::AsyncWrite;
 /// How many buffers of a vectored write are passed on at once. Linux takes 1024; few callers have more than this.
 const MAX_SLICES: usize = 64;
 
-#[derive(Debug)]
-pub(super) struct Writing<L: AsLimiter> {
-    pub(super) chunks: Chunks<L>,
-}
-
-impl<L: AsLimiter> Writing<L> {
-    pub(super) fn new(limiter: &L, chunk: Option<u64>) -> Self {
-        Self { chunks: Chunks::new(limiter, chunk) }
-    }
-
+impl<L: AsLimiter> Chunks<L> {
     pub(super) fn poll_write<W: AsyncWrite>(
         &mut self,
         cx: &mut Context<'_>,
@@ -33,7 +24,7 @@ impl<L: AsLimiter> Writing<L> {
         if buf.is_empty() {
             return inner.poll_write(cx, buf);
         }
-        let paid = ready!(self.chunks.poll_pay(cx, buf.len()))?;
+        let paid = ready!(self.poll_pay(cx, buf.len()))?;
         let written = inner.poll_write(cx, &buf[..paid]);
         self.spent(cx, written)
     }
@@ -53,7 +44,7 @@ impl<L: AsLimiter> Writing<L> {
         if total == 0 {
             return inner.poll_write_vectored(cx, bufs);
         }
-        let paid = ready!(self.chunks.poll_pay(cx, total))?;
+        let paid = ready!(self.poll_pay(cx, total))?;
         let written = inner.poll_write_vectored(cx, &cut(bufs, paid));
         self.spent(cx, written)
     }
@@ -61,8 +52,8 @@ impl<L: AsLimiter> Writing<L> {
     /// Counts the bytes that the inner writer has taken. A writer that takes none takes no more.
     fn spent(&mut self, cx: &Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
-            Poll::Ready(Ok(taken @ 1..)) => self.chunks.spend(*taken),
-            other => self.chunks.stall(cx, other.is_ready()),
+            Poll::Ready(Ok(taken @ 1..)) => self.spend(*taken),
+            other => self.stall(cx, other.is_ready()),
         }
         written
     }
