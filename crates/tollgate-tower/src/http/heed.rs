@@ -12,14 +12,14 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tollgate::{AsLimiter, Quota, TryAcquireError, Which};
+use tollgate::{AsLimiter, Quota, Which};
 
 /// The draft for `RateLimit` fields names this as an example of a window that is too long to be plausible.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
+/// The grants with which one response takes tokens: the next one takes the rest.
+const MOST_GRANTS: u32 = 1_000;
 /// The first pause after a refusal that names no time.
 const FALLBACK: Duration = Duration::from_secs(1);
-/// The claims with which one response takes tokens: the next one takes the rest.
-const MOST_CLAIMS: u32 = 1_000;
 
 /// How a client's limiter follows responses: the stricter of the limiter and the server decides.
 ///
@@ -336,7 +336,6 @@ impl Heed {
         } else if wait.is_none() {
             wait = Some(self.backoff.after_refusal(id, self.fallback, self.at_most));
         }
-        // Pause last: a paused limiter has no tokens that it could give up.
         if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
             limiter.pause_for(wait.min(self.at_most).saturating_add(up_to(self.jitter)));
         }
@@ -430,21 +429,16 @@ fn follow(limiter: &impl HeedTarget, follower: &Follower, pace: Quota) {
     limiter.set_quota(which, pace);
 }
 
-/// Gives up tokens so that no more than `available` are left, in as many claims as the limiter's largest cost makes it.
+/// Gives up tokens so that no more than `available` are left, in as many grants as the limiter's largest cost makes it.
 fn give_up(limiter: &impl HeedTarget, available: u64) {
-    let mut surplus = limiter.available().saturating_sub(available);
-    let mut at_once = surplus;
-    for _ in 0..MOST_CLAIMS {
-        let cost = surplus.min(at_once);
-        if cost == 0 {
+    let quotas = limiter.quotas();
+    let mut surplus = quotas.iter().map(|quota| quota.available).min().unwrap_or(0).saturating_sub(available);
+    for _ in 0..MOST_GRANTS {
+        let charged = if surplus > 0 { limiter.charge(surplus) } else { 0 };
+        if charged == 0 {
             break;
         }
-        match limiter.take(cost) {
-            Ok(()) => surplus -= cost,
-            Err(TryAcquireError::TooLarge { most, .. }) if most < cost => at_once = most,
-            // If other callers took tokens meanwhile, there is less to give up.
-            Err(_) => break,
-        }
+        surplus = surplus.saturating_sub(charged);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
-use tollgate::{AsLimiter, Limiter, Quota, QuotaSnapshot, TryAcquireError, Which};
+use tollgate::{AsLimiter, Limiter, Quota, QuotaSnapshot, Which};
 
 pub(super) mod sealed {
     pub trait Sealed {}
@@ -15,11 +15,9 @@ pub trait HeedTarget: sealed::Sealed {
     /// Leaves the quota unchanged if `quota` is invalid, or if the map of keys is full.
     #[doc(hidden)]
     fn set_quota(&self, which: Which<'_>, quota: Quota);
+    /// Takes tokens, or fewer, also if as many are in flight as may be or the limiter is paused. Returns how many.
     #[doc(hidden)]
-    fn available(&self) -> u64;
-    /// Takes the tokens, if they are available.
-    #[doc(hidden)]
-    fn take(&self, tokens: u64) -> Result<(), TryAcquireError>;
+    fn charge(&self, tokens: u64) -> u64;
     #[doc(hidden)]
     fn pause_for(&self, pause: Duration);
     /// Returns a number that tells this limiter or key from others that exist.
@@ -38,12 +36,10 @@ impl HeedTarget for Limiter {
         drop(self.set_quota(which, quota));
     }
 
-    fn available(&self) -> u64 {
-        self.available()
-    }
-
-    fn take(&self, tokens: u64) -> Result<(), TryAcquireError> {
-        self.try_acquire(tokens).map(drop)
+    fn charge(&self, tokens: u64) -> u64 {
+        let Ok(mut grant) = self.try_acquire(0) else { return 0 };
+        grant.settle(tokens);
+        grant.cost()
     }
 
     fn pause_for(&self, pause: Duration) {
@@ -99,12 +95,12 @@ mod keyed {
             drop(self.limiter.set_one_quota_for(&self.key, which, quota));
         }
 
-        fn available(&self) -> u64 {
-            self.limiter.available(&self.key)
-        }
-
-        fn take(&self, tokens: u64) -> Result<(), TryAcquireError> {
-            self.limiter.try_acquire(&self.key, tokens).map(drop)
+        fn charge(&self, tokens: u64) -> u64 {
+            // The parent is charged too, and gets no debt that other keys would have to wait for.
+            let most = self.limiter.parent().map_or(u64::MAX, |parent| parent.available());
+            let Ok(mut grant) = self.limiter.try_acquire(&self.key, 0) else { return 0 };
+            grant.settle(&self.key, tokens.min(most));
+            grant.cost()
         }
 
         fn pause_for(&self, pause: Duration) {

@@ -147,6 +147,34 @@ fn a_limiter_drops_tokens_that_the_server_lacks_and_gains_none() {
 }
 
 #[test]
+fn it_drops_them_also_while_it_is_paused_or_as_many_are_in_flight_as_may_be() {
+    let lacks = headers(&[("ratelimit", r#""a";r=5;t=9"#)]);
+    let (limiter, _) = built(Limiter::builder().quota(Quota::per_day(100)).max_in_flight(1));
+    let held = limiter.try_acquire(1).unwrap();
+    Heed::default().heed(&limiter, OK, &lacks);
+    drop(held);
+    assert_eq!(limiter.snapshot().quotas[0].available, 5, "the request to which the server responds is in flight");
+    let (limiter, _) = built(Limiter::builder().quota(Quota::per_day(100)));
+    limiter.pause_for(SECOND);
+    Heed::default().heed(&limiter, OK, &lacks);
+    assert_eq!(limiter.snapshot().quotas[0].available, 5);
+}
+
+#[cfg(feature = "keyed")]
+#[test]
+fn so_does_a_key_whose_parent_gets_no_debt() {
+    let all = Limiter::builder().quota(Quota::per_day(60)).clock(ManualClock::new()).build().unwrap();
+    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_day(100)).max_in_flight(1).parent(&all);
+    let hosts = builder.clock(ManualClock::new()).build().unwrap();
+    let held = hosts.try_acquire(&"a", 1).unwrap();
+    Heed::default().heed_key(&hosts, &"a", OK, &headers(&[("ratelimit", r#""a";r=50;t=9"#)]));
+    drop(held);
+    assert_eq!((hosts.quota_snapshots(&"a")[0].available, all.available(), all.deficiency()), (50, 10, 0));
+    Heed::default().heed_key(&hosts, &"a", OK, &headers(&[("ratelimit", r#""a";r=5;t=9"#)]));
+    assert_eq!((hosts.quota_snapshots(&"a")[0].available, all.available(), all.deficiency()), (40, 0, 0));
+}
+
+#[test]
 fn a_quota_follows_the_slowest_policy_and_never_gets_faster_than_it_was() {
     let built_as = Quota::per_second(100).burst(20);
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::manual(1_000)).quota_named("api", built_as));
