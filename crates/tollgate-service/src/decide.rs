@@ -34,7 +34,8 @@ impl Service {
     ///
     /// # Cancel safety
     ///
-    /// A request that still waits can be dropped at any time: it leaves all queues and takes no token.
+    /// A request that still waits can be dropped at any time: it leaves all queues and takes no token. With a store, its
+    /// descriptors are charged one after the other, and those before stay charged.
     pub async fn decide(&self, request: &RateLimitRequest) -> Result<Answer, Invalid> {
         let answer = match self.decide_now(request) {
             Ok(Some(answer)) => Ok(answer),

@@ -136,10 +136,13 @@ impl Rule {
         self.bucket.get()?.get()
     }
 
-    /// Takes over the limiter of the same rule of an earlier configuration, with all levels and waiting requests; of a rule
-    /// that waits in another way, the levels.
+    /// Takes over the limiter of the same rule with the same limits of an earlier configuration, with all levels and waiting
+    /// requests; of a rule that waits in another way, the levels.
     pub fn adopt(&self, earlier: &Self, maker: &Maker) {
-        if self.terms.same_bucket(&earlier.terms) {
+        if self.terms.limits != earlier.terms.limits {
+            return;
+        }
+        if self.terms.waits_alike(&earlier.terms) {
             // A new rule has no limiter yet.
             let _ = self.bucket.set(Arc::clone(earlier.bucket.get_or_init(Arc::default)));
         } else if let Some(Ok(saved)) = earlier.made_bucket().map(Bucket::save) {

@@ -101,12 +101,9 @@ impl Terms {
         self.limits.iter().any(|limit| limit.requests == 0)
     }
 
-    /// Returns true if a limiter that was made for `other` serves these terms too.
-    pub fn same_bucket(&self, other: &Self) -> bool {
-        self.limits == other.limits
-            && self.max_waiting == other.max_waiting
-            && self.classes == other.classes
-            && self.outage == other.outage
+    /// Returns true if a limiter with the same limits that was made for `other` serves these terms too.
+    pub fn waits_alike(&self, other: &Self) -> bool {
+        self.max_waiting == other.max_waiting && self.classes == other.classes && self.outage == other.outage
     }
 }
 
