@@ -231,8 +231,8 @@ impl Drivers {
                 *backed_from = driver.good_from().max(*backed_from);
                 return Some(driver);
             }
+            // Its alarm has passed: no change of the due instant has to wake it.
             std::mem::swap(lead, driver);
-            *backed_from = driver.good_from().max(*backed_from);
             *has_many |= driver.id >= OF_MANY;
         }
         lead.rank = 0;
@@ -243,12 +243,7 @@ impl Drivers {
     /// Wakes the lead driver, whatever its alarm is, and each backup with an alarm too late for `now`: the queue is
     /// due, and the caller leaves the rest of it to them. Returns false if `wakes` has no space for all of them.
     pub(crate) fn call_lead(&mut self, now: u64, wakes: &mut Wakes) -> bool {
-        if wakes.is_full() {
-            return false;
-        }
-        if let Some(waker) = self.lead.as_mut().filter(|lead| lead.alarm != 0).and_then(Driver::call) {
-            wakes.push(waker);
-        }
+        self.lead.iter_mut().for_each(|lead| lead.alarm = u64::MAX);
         self.wake_if_late(now, now, wakes)
     }
 

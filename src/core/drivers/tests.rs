@@ -45,6 +45,7 @@ fn the_lead_wakes_when_the_queue_is_due_and_the_backups_one_after_the_other() {
 #[test]
 fn a_grant_calls_no_backup_and_a_new_front_that_is_due_earlier_calls_those_that_are_too_late() {
     let (mut drivers, ids) = asleep(40);
+    drivers.sleep(ids[1], DUE, 0, Waker::noop().clone());
     wake_if_late(&mut drivers, DUE + 1);
     wake_if_late(&mut drivers, u64::MAX);
     assert!(called(&drivers, &ids).is_empty());
@@ -74,7 +75,9 @@ fn a_backup_that_finds_the_lead_missing_takes_its_place() {
     assert_eq!(look(2, later, DUE + DELAY - 1), later + DELAY, "the lead may still come");
     assert_eq!(look(1, later, DUE + DELAY), later);
     assert_eq!(look(0, later, DUE + DELAY), later + 2 * DELAY, "the former lead, which comes after all");
-    assert_eq!(look(2, later, later + 9 * DELAY), later, "missing, and so is the next");
+    assert_eq!(look(2, 2 * later, later + 9 * DELAY), 2 * later, "missing, and so is the next");
+    wake_if_late(&mut drivers, 2 * later - 1);
+    assert_eq!(called(&drivers, &ids), [2]);
 }
 
 #[test]
