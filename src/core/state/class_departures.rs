@@ -44,9 +44,8 @@ impl State {
             if class == end {
                 continue;
             }
-            let entry = classes.entry(class);
-            // A class that was made since can have the number of a removed one.
-            let is_found = entry.queue.front().is_some() && (self.closed || entry.is_removed);
+            // No class was made since, which could have the number of a removed one: the list is empty before any other change.
+            let is_found = classes.entry(class).queue.front().is_some();
             classes.closing.push(if is_found { class..end } else { class + 1..end });
             if is_found {
                 return Some(class);
