@@ -167,7 +167,7 @@ impl<'a> Locked<'a> {
         let progress =
             if is_behind { self.state.hand_over(rovers, now, wakes) } else { self.state.finish(rovers, now, wakes) };
         if progress == Served::Again {
-            self.rest = Some((self.sample, is_behind || wakes.is_full()));
+            self.rest = Some((self.sample, wakes.is_full()));
             return false;
         }
         self.core.note_parent_poll(&self.state, wakes);

@@ -3,7 +3,7 @@
 
 use super::Core;
 use crate::core::classes::ROOT;
-use crate::core::locked::{Cores, Locked, with_locked};
+use crate::core::locked::{Locked, with_locked};
 use crate::core::outcome::Outcome;
 use crate::core::parent::{ParentLink, Proxy};
 use crate::core::queue::Place;
@@ -68,7 +68,7 @@ impl Core {
                 wakes.wake_all();
             }
             let own = self.sample_or_last();
-            let mut queues = [self, &*parent_link.parent.limiter].lock(|place| own.filter(|_| place == 0));
+            let mut queues = [Locked::lock(self, own), Locked::lock(&parent_link.parent.limiter, None)];
             let [child, parent] = &mut queues;
             if !parent.state.awaits(self) {
                 return;
@@ -80,7 +80,6 @@ impl Core {
             }
             let is_answered = !parent.state.awaits(self);
             queues.iter_mut().for_each(Locked::interrupt);
-            drop(queues);
             if is_answered {
                 break;
             }
@@ -166,7 +165,7 @@ impl Both<'_, '_> {
             return Err(TryAcquireError::Closed);
         }
         let state = &mut self.parent.state;
-        let granted = if !self.parent.core.has_classes || state.queue.is_empty() {
+        let granted = if state.queue.is_empty() {
             state.try_acquire(parent, group, cost, now)
         } else {
             // The key has a turn of its own among the claims that wait.
@@ -248,9 +247,7 @@ impl Both<'_, '_> {
         if self.child.state.take_proxy_recall() {
             self.withdraw_proxy();
         }
-        if is_awaited {
-            self.parent.state.go_on();
-        }
+        self.parent.state.go_on();
     }
 
     fn parent_is_closed(&self) -> bool {
@@ -320,13 +317,9 @@ impl Both<'_, '_> {
             true => *class.get_or_insert_with(|| self.child.core.join_parent(state)),
             false => ROOT,
         };
-        // If the parent awaits this child, the caller lets the parent go on once the child has answered.
-        let is_awaited = state.awaits(self.child.core);
         drop(state.depart(rovers, place.as_mut(), class));
         state.enter(rovers, place, class, cost, Waker::noop().clone(), Some(child));
-        if !is_awaited {
-            state.go_on();
-        }
+        state.go_on();
         self.child.state.note_proxy_entered();
     }
 
@@ -335,10 +328,7 @@ impl Both<'_, '_> {
         let mut proxy = self.parent_link.proxy.lock();
         let class = proxy.class.unwrap_or(ROOT);
         let Some(place) = proxy.place.as_mut() else { return };
-        let is_awaited = self.parent.state.awaits(self.child.core);
         drop(self.parent.state.depart(&self.parent.core.rovers, place.as_mut(), class));
-        if !is_awaited {
-            self.parent.state.go_on();
-        }
+        self.parent.state.go_on();
     }
 }

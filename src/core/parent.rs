@@ -130,7 +130,7 @@ impl Parent {
     /// be completed: if the clock panics, the last sample is used. Returns the new cost. `key` is the key, and its
     /// weight, for a cost that grows.
     pub(crate) fn resettle(&self, key: Option<(KeyName, u64)>, cost: u64, actual: u64) -> u64 {
-        let Some((key, weight)) = key.filter(|_| actual > cost && self.limiter.has_classes) else {
+        let Some((key, weight)) = key.filter(|_| actual > cost) else {
             let grant = Settled::new(self.group, cost, GrantWord::NOTHING);
             return self.limiter.resettle_here(Core::sample_or_last, grant, actual);
         };
@@ -204,7 +204,6 @@ impl Drop for ParentLink {
         self.parent.limiter.leaving(|state, rovers, _| {
             if let Some(place) = place {
                 drop(state.depart(rovers, place.as_mut(), class.unwrap_or(ROOT)));
-                state.go_on();
             }
             if let Some(class) = class.take() {
                 state.remove_user(class);
