@@ -120,8 +120,10 @@ impl Schedule {
 
     /// Adds up to `n` tokens at once, up to `limit`.
     pub(crate) fn add(&mut self, n: u64, limit: u64) {
-        if let Mint::Sliding(_) = self.mint {
-            return self.free(n, limit.wrapping_sub(self.burst));
+        if let Mint::Sliding(window) = &mut self.mint {
+            // The limiter has been served up to now: all grants are in the window.
+            self.head = self.head.wrapping_add(window.free(n));
+            return;
         }
         let space = ahead(limit, self.head).max(0) as u64;
         self.head = self.head.wrapping_add(n.min(space));
@@ -254,7 +256,6 @@ impl Schedule {
     /// Both shares are rounded down, so a change mints nothing early. It loses less than the new quota mints in a
     /// nanosecond, and nothing if the period stays the same.
     pub(crate) fn become_quota(&mut self, quota: Quota, claimed: u64, now: u64) {
-        self.see(claimed);
         let mut mint = Mint::new(quota, now);
         match (&mut self.mint, &mut mint) {
             (Mint::Calendar { next: old, time: was, .. }, Mint::Calendar { next, time, .. }) if was.is_like(time) => {
@@ -264,30 +265,21 @@ impl Schedule {
             (Mint::Continuous { period: old, rem: had, .. }, Mint::Continuous { period, rem, .. }) => {
                 *rem = share(*had, *old, *period);
             }
-            (Mint::Stepped { period: old, next: end, .. }, Mint::Stepped { period, next, .. }) => {
-                if old == period {
-                    *next = *end;
-                } else if let Some(end) = end {
-                    let passed = old.saturating_sub(end.saturating_sub(now));
-                    *next = now.checked_add(*period - share(passed, *old, *period));
-                }
+            (Mint::Stepped { period: old, next: Some(end), .. }, Mint::Stepped { period, next, .. }) => {
+                let passed = old.saturating_sub(end.saturating_sub(now));
+                *next = now.checked_add(*period - share(passed, *old, *period));
             }
             (Mint::Sliding(old), Mint::Sliding(window)) => {
                 **window = old.resized(quota.amount(), quota.period_nanos());
                 self.head = self.head.wrapping_sub(self.burst).wrapping_add(quota.amount());
-                self.head = self.head.wrapping_add(window.advance(now));
-            }
-            (_, Mint::Sliding(window)) => {
-                let amount = quota.amount();
-                let level = ahead(self.head, claimed).min(amount as i64);
-                **window = Window::with_used(amount, quota.period_nanos(), now, (amount as i64 - level) as u64);
-                self.head = claimed.wrapping_add_signed(level);
             }
             _ => {}
         }
         self.quota = quota;
         self.burst = quota.capacity();
         self.mint = mint;
+        // What a sliding quota lacks is in its window from now on.
+        self.slide(claimed, now);
     }
 
     /// Creates a schedule with its head at `head`, plus `fraction` of a token, as of `now`. Steps are counted from

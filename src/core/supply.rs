@@ -410,7 +410,6 @@ impl Supply {
         let any_manual = self.has_manual();
         for quota in &mut *self.quotas {
             if quota.is_manual() || !any_manual && !quota.is_external() {
-                let front = front.filter(|_| !quota.is_sliding());
                 quota.add(n, Self::bound(self.claimed, quota.burst, front));
             }
         }

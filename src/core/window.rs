@@ -90,16 +90,14 @@ impl Window {
         }
     }
 
-    /// Advances to `now`. Returns how many tokens came back.
-    pub(crate) fn advance(&mut self, now: u64) -> u64 {
+    /// Advances to `now`: tokens come back.
+    pub(crate) fn advance(&mut self, now: u64) {
         self.now = self.now.max(now);
-        let before = self.used;
         while let Some(first) = self.slots.front().filter(|first| first.back_at <= self.now) {
             self.used -= first.tokens;
             self.known_from = self.known_from.max(first.back_at.saturating_sub(self.period).saturating_add(1));
             self.slots.pop_front();
         }
-        before - self.used
     }
 
     /// Whether the tokens of a grant made at this instant have not come back.

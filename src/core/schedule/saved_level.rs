@@ -2,7 +2,6 @@
 
 use super::{Mint, Schedule};
 use crate::core::rovers::ahead;
-use crate::core::window::Window;
 use crate::quota::Quota;
 
 /// The level of a quota at an instant, without positions or clock readings.
@@ -53,12 +52,8 @@ impl Schedule {
             Mint::Continuous { rem, .. } => *rem = saved.fraction,
             Mint::Stepped { next, .. } => *next = saved.step_in,
             Mint::Calendar { time, .. } => saved.step_in.into_iter().for_each(|next| time.restore(next)),
-            // The instants of its grants are not saved: they count as made when the level was.
-            Mint::Sliding(window) => {
-                let (amount, period) = (quota.amount(), quota.period_nanos());
-                **window = Window::with_used(amount, period, 0, (amount as i64 - saved.tokens) as u64);
-            }
-            Mint::Manual | Mint::Open | Mint::External(_) => {}
+            // The instants of the grants of a sliding quota are not saved: they count as made when the level was.
+            Mint::Manual | Mint::Open | Mint::External(_) | Mint::Sliding(_) => {}
         }
         schedule.mint(offline, claimed.wrapping_add(quota.capacity()));
         match &mut schedule.mint {

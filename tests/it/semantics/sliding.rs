@@ -35,6 +35,19 @@ fn a_claim_that_waits_when_the_amount_falls_below_it_is_granted_alone() {
     let _next = served(&mut waiting[1]);
 }
 
+/// The token was granted at 100, and comes back at 420.
+#[test]
+fn a_clock_that_steps_back_brings_no_token_back_early() {
+    let fixture = Fixture::new(sliding(1));
+    fixture.pass(100 * NANO);
+    fixture.clock.step_back(50 * NANO);
+    let _grant = fixture.take(1);
+    fixture.pass(369 * NANO);
+    assert_eq!(fixture.limiter.available(), 0);
+    fixture.pass(NANO);
+    assert_eq!(fixture.limiter.available(), 1);
+}
+
 #[test]
 fn tokens_come_back_after_a_period_however_often_the_period_changes() {
     let fixture = Fixture::new(Quota::new(100, 320 * SECOND).sliding());
