@@ -3,8 +3,7 @@
 use super::Core;
 use crate::core::claim_scope::ClaimScope;
 use crate::core::classes::ClassId;
-use crate::core::rovers::Rovers;
-use crate::core::state::{SharePlan, State};
+use crate::core::state::SharePlan;
 use crate::error::{ConfigError, TryAcquireError};
 use crate::observe::{ClassLabel, GrantWord};
 use std::sync::{Arc, Weak};
@@ -31,7 +30,7 @@ impl Core {
         share: &SharePlan,
         label: &Arc<ClassLabel>,
     ) -> Result<ClassId, ConfigError> {
-        self.change_classes(|state| {
+        self.with(|state, _, _| {
             let class = state.add_class(parent, name, share)?;
             if let Some(classes) = state.classes_mut() {
                 classes.set_label(class, Arc::clone(label));
@@ -48,21 +47,13 @@ impl Core {
     }
 
     pub(crate) fn set_share(&self, class: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
-        self.change_classes(|state| state.set_share(class, share))
-    }
-
-    /// Changes the classes. Nothing can be claimed without the lock meanwhile: a claim made afterwards sees the change.
-    fn change_classes<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        self.with(|state: &mut State, rovers: &Rovers, _| {
-            state.retract(rovers);
-            change(state)
-        })
+        self.with(|state, _, _| state.set_share(class, share))
     }
 
     /// Turns the waiters of a class and of the classes in it away. If the clock panics at the first step, nothing has changed.
     /// Later on the last sample is used: the removal has begun.
     pub(crate) fn remove_class(&self, class: ClassId) {
-        let mut more = self.change_classes(|state| state.remove_class(class));
+        let mut more = self.with(|state, _, _| state.remove_class(class));
         while more {
             more = self.with_anyway(|state, _, _| state.remove_class(class));
         }

@@ -53,7 +53,7 @@ impl SharePlan {
 }
 
 impl State {
-    /// Adds a class in `parent`. The limiter has been served up to now, and nothing is published.
+    /// Adds a class in `parent`. The limiter has been served up to now.
     pub(crate) fn add_class(
         &mut self,
         parent: ClassId,
@@ -89,7 +89,7 @@ impl State {
         Ok(id)
     }
 
-    /// Changes the share of a class. Nothing is published.
+    /// Changes the share of a class.
     pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
         let (now, has_external) = (self.supply.synced(), self.has_source());
         let Some(classes) = classes_in(&mut self.rare) else {

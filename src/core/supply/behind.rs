@@ -34,7 +34,7 @@ impl Supply {
     /// The rest of [`scheduled_behind`](Self::scheduled_behind): the first claim is granted next.
     fn scheduled_by_position(&self, largest: u64, end: u64) -> Option<u64> {
         if self.quotas.len() == 1 {
-            return if self.may_use_position(largest) { self.scheduled(end) } else { None };
+            return self.scheduled(end);
         }
         let pace = |quota: &Schedule| quota.pace().map(|(amount, period)| (u128::from(amount), u128::from(period)));
         for (slow, fast) in self.quotas.iter().flat_map(|slow| self.quotas.iter().map(move |fast| (slow, fast))) {
