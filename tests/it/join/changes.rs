@@ -197,6 +197,25 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     assert_eq!(a.deficiency(), 4);
 }
 
+/// The older debt is paid before the claim, the younger one after it, also if the quota is set again meanwhile.
+#[test]
+fn a_claim_is_lent_the_younger_of_two_debts() {
+    for is_set_again in [false, true] {
+        let (clock, [a, b]) = on_a_clock([full(5), empty(5)]);
+        let mut earlier = a.try_acquire(5).unwrap();
+        earlier.settle(8);
+        let joint = pending(join([(&a, 2), (&b, 1)]));
+        earlier.settle(10);
+        if is_set_again {
+            a.set_quota(0, one_per_milli(5)).unwrap();
+        }
+        pass(4, &clock, &[&a, &b]);
+        assert!(!joint.is_woken());
+        pass(1, &clock, &[&a, &b]);
+        assert!(joint.is_woken());
+    }
+}
+
 /// The debt stays, which was charged behind it.
 #[test]
 fn a_claim_that_is_dropped_behind_a_held_one_leaves_its_debt() {

@@ -87,14 +87,27 @@ fn closing_wakes_a_batch_and_the_driver_refuses_the_rest() {
 
 #[test]
 fn on_a_manual_clock_every_caller_serves_all() {
-    let clock = ManualClock::new();
+    let (runtime, clock) = (alone(), ManualClock::new());
+    let _inside = runtime.enter();
     for call in [Limiter::tick, Limiter::close, |limiter: &Limiter| drop(limiter.snapshot())] {
         let limiter = Limiter::builder().quota(Quota::per_hour(1).initial(0)).clock(clock.clone()).build().unwrap();
+        let _driver = pending(limiter.replenisher());
         let waiters: Vec<_> = (0..MANY).map(|_| pending(limiter.consume(1))).collect();
         clock.advance(HOUR * MANY as u32);
         call(&limiter);
         assert_eq!(woken(&waiters), MANY);
     }
+}
+
+#[test]
+fn without_a_driver_every_caller_serves_all() {
+    let (runtime, (nanos, wall)) = (alone(), shown(ClockFn::moving));
+    let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
+    let mut waiters = queue(&runtime, &limiter, MANY);
+    drop(runtime);
+    nanos.fetch_add(HOUR.as_nanos() as u64 * MANY as u64, SeqCst);
+    limiter.tick();
+    waiters.iter_mut().for_each(|waiting| drop(assert_ready_ok!(waiting.poll())));
 }
 
 #[test]
@@ -112,6 +125,23 @@ fn tokens_refunded_meanwhile_are_not_cut_at_the_burst() {
     run(&runtime);
     waiters.iter_mut().for_each(|waiting| drop(assert_ready_ok!(waiting.poll())));
     assert_eq!(limiter.available(), many);
+}
+
+/// The refund counts when it is made, although the claim that leaves then is the last one: not once the bucket is full.
+#[test]
+fn tokens_refunded_meanwhile_are_not_forgotten_when_the_last_claim_leaves() {
+    let (runtime, (nanos, wall)) = (alone(), shown(ClockFn::moving));
+    let limiter = limiter(&wall, Quota::per_hour(1).burst(2));
+    let mut grant = limiter.try_acquire(2).unwrap();
+    let mut waiters = queue(&runtime, &limiter, 2 * BATCH + 1);
+    nanos.fetch_add(HOUR.as_nanos() as u64 * (2 * BATCH as u64 + 1), SeqCst);
+    grant.settle(1);
+    assert_eq!(woken(&waiters), BATCH);
+    drop(waiters.pop());
+    assert_eq!(woken(&waiters), 2 * BATCH);
+    nanos.fetch_add(2 * HOUR.as_nanos() as u64, SeqCst);
+    drop(limiter.try_acquire(2).unwrap());
+    assert_eq!(limiter.available(), 0);
 }
 
 /// One of two limiters with the same history. Claims are numbered.
@@ -147,7 +177,7 @@ impl<'a> Side<'a> {
             }
             2 => _ = self.limiter.snapshot(),
             3 => self.limiter.pause_for(Duration::from_nanos(random.u64(0..50))),
-            4 => _ = self.limiter.available(),
+            4 => _ = self.limiter.estimate(3),
             _ => self.enter(random.u64(1..9)),
         }
     }
@@ -189,6 +219,10 @@ fn calls_while_the_queue_is_behind_count_at_their_own_time() {
             let quota = Quota::new(amount, Duration::from_nanos(nanos.into())).burst(random.u64(9..60));
             let quota = if random.bool() { quota.stepped() } else { quota };
             builders = builders.map(|builder| builder.quota(quota));
+        }
+        if random.bool() {
+            let cap = random.u64(60..200);
+            builders = builders.map(|builder| builder.max_in_flight(cap));
         }
         let limiters = builders.map(|builder| builder.build().unwrap());
         let mut sides = limiters.each_ref().map(Side::new);

@@ -146,6 +146,20 @@ fn a_ceiling_refuses_at_once_and_says_when_to_come_back() {
 }
 
 #[test]
+fn a_ceiling_is_changed_and_takes_a_debt_as_a_quota_does() {
+    let (limiter, clock) = limiter(hundred());
+    let ceiling = |rate, burst| Share::weight(1).ceiling(Quota::per_second(rate).burst(burst));
+    let class = limiter.class("a", ceiling(20, 4)).expect("valid");
+    class.set_share(ceiling(10, 3)).expect("valid");
+    let mut grant = class.try_acquire(3).expect("there");
+    clock.advance(150 * MILLI);
+    assert_eq!(class.available(), 1);
+    clock.advance(SECOND);
+    grant.settle(5);
+    assert_eq!(class.available(), 1);
+}
+
+#[test]
 fn max_waiting_bounds_a_class_apart_from_the_others() {
     let (limiter, _) = limiter(hundred().initial(0));
     let class = limiter.class("a", Share::weight(1).max_waiting(2)).expect("valid");

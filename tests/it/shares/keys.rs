@@ -239,6 +239,18 @@ fn a_stream_of_new_keys_starves_no_class() {
     assert!(of_old >= 2, "{of_old} of a fair share of some 3");
 }
 
+/// A claim above the burst is served in installments, in turn with the claims of another key from the first one on.
+#[test]
+fn a_key_begins_one_installment_behind_whatever_its_claim_costs() {
+    let (parent, clock) = divided(Quota::per_second(1).burst(1).initial(0));
+    let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock.clone()).parent(&parent).build().unwrap();
+    let busy: Vec<_> = (0..9).map(|_| wait(&keyed, 0, 1)).collect();
+    let mut large = wait(&keyed, 1, 3);
+    (0..6).for_each(|_| tick_after(&clock, &parent, SECOND));
+    drop(assert_ready_ok!(large.poll()));
+    assert_eq!(woken(&busy), 3);
+}
+
 /// A waker that calls the limiter serves the next batch at most, not the next proxy from within the last one.
 #[test]
 fn wakers_that_call_the_parent_do_not_nest_once_for_each_grant() {
@@ -289,8 +301,9 @@ fn weights_need_a_parent_with_classes() {
 #[test]
 fn keys_of_a_removed_class_are_closed() {
     let (limiter, clock) = divided(hundred().initial(0));
-    let class = limiter.class("tenant", Share::weight(1)).unwrap();
-    let keyed: KeyedLimiter<usize> = KeyedLimiter::builder().clock(clock).parent(&class).build().unwrap();
+    let [class, other] = ["tenant", "other"].map(|name| limiter.class(name, Share::weight(1)).unwrap());
+    let under = |class| KeyedLimiter::<usize>::builder().clock(clock.clone()).parent(class).build().unwrap();
+    let (keyed, others) = (under(&class), under(&other));
     let mut waiting = [0, 0, 1].map(|key| wait(&keyed, key, 1));
     class.remove();
     for waiting in &mut waiting {
@@ -299,6 +312,9 @@ fn keys_of_a_removed_class_are_closed() {
     }
     assert_eq!(keyed.try_acquire(&2, 1).map(|_| ()), Err(TryAcquireError::Closed));
     assert!(limiter.try_acquire(1).is_err_and(|error| error != TryAcquireError::Closed));
+    assert!(!others.snapshot().closed);
+    limiter.close();
+    assert!(others.snapshot().closed);
 }
 
 /// A key, the ceiling of its class and their limiter all lack two tokens: the last to have them says when, and is named.

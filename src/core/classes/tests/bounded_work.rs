@@ -294,6 +294,7 @@ fn keys_that_leave_without_a_grant_leave_nothing() {
         crate::KeyedLimiter::builder().clock(clock).max_keys(10).parent(&limiter).build().expect("valid");
     for key in 0..1_000 {
         drop(pending(keyed.consume(&key, 1)));
+        assert!(keyed.try_acquire(&key, 1).is_err());
     }
     drop(keyed);
     let state = limiter.core().state.lock();

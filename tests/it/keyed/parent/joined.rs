@@ -439,3 +439,56 @@ fn a_claim_of_a_key_does_not_pass_a_joint_claim_that_holds_the_key() {
     tick_after(&clock, &key, SECOND);
     drop(assert_ready_ok!(plain.poll()));
 }
+
+/// From 5 s on the key mints the tokens of the joint claim. Its plain claim has no place in the parent's queue then, or is
+/// found not to be ready.
+#[test]
+fn a_claim_of_a_key_leaves_the_parent_once_a_joint_claim_holds_the_key() {
+    for is_late in [false, true] {
+        let (clock, global, keyed) = pair(Quota::per_second(10), Quota::per_second(1).burst(5));
+        let slow = limiter(&clock, Quota::new(1, 10 * SECOND).initial(0));
+        let key = keyed.limiter(&1).unwrap();
+        let _joint = pending(join([(&key, 5), (&slow, 1)]));
+        clock.advance(4_900 * MILLI);
+        drop(global.try_acquire(10).unwrap());
+        let mut plain = pending(key.consume(5));
+        let mut behind = pending(global.consume(1));
+        if is_late {
+            tick_after(&clock, &global, 500 * MILLI)
+        } else {
+            tick_after(&clock, &key, 100 * MILLI)
+        }
+        drop(assert_ready_ok!(behind.poll()));
+        assert!(plain.poll().is_pending());
+    }
+}
+
+/// The first installment of the joint claim comes back, but the bucket has no more space than without it.
+#[test]
+fn a_key_takes_tokens_beside_those_that_are_set_aside_for_a_joint_claim() {
+    let clock = ManualClock::new();
+    let global = Limiter::builder().quota(Quota::per_second(10)).classes().clock(clock.clone()).build().unwrap();
+    let key = under(&global, &clock, Quota::per_second(100)).build().unwrap().limiter(&1).unwrap();
+    let class = AnyLimiter::from(global.class("large", Share::weight(1)).unwrap());
+    let slow = AnyLimiter::from(limiter(&clock, Quota::per_hour(1).initial(0)));
+    let joint = pending(join([(&class, 15), (&slow, 1)]));
+    tick_after(&clock, &global, SECOND);
+    let mut claim = spawn(key.consume(10));
+    if claim.poll().is_pending() {
+        drop(assert_ready_ok!(claim.poll()));
+    }
+    drop(joint);
+    assert_eq!(global.available(), 0);
+}
+
+#[test]
+fn a_claim_of_nothing_does_not_wait_for_a_parent_in_debt() {
+    for has_classes in [false, true] {
+        let clock = ManualClock::new();
+        let global = Limiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
+        let global = if has_classes { global.classes() } else { global }.build().unwrap();
+        let key = under(&global, &clock, Quota::per_second(5)).build().unwrap().limiter(&1).unwrap();
+        global.try_acquire(10).unwrap().settle(30);
+        drop(key.consume(0).within(Duration::ZERO).now_or_never().unwrap().unwrap());
+    }
+}

@@ -18,6 +18,25 @@ fn a_key_finds_tokens_of_the_parent_behind_a_queue_served_in_batches() {
     assert!(waiters.iter_mut().all(|waiting| waiting.poll().is_ready()));
 }
 
+/// A call that is refused finds the key's front claim ready, and asks the parent for its tokens.
+#[test]
+fn a_refused_call_of_a_key_serves_the_claim_before_it() {
+    for waits in [false, true] {
+        let clock = ManualClock::new();
+        let global = Limiter::builder().quota(Quota::per_second(10)).clock(clock.clone()).build().unwrap();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone());
+        let key = builder.parent(&global).build().unwrap().limiter(&1).unwrap();
+        drop(key.try_acquire(1).unwrap());
+        let front = pending(key.consume(1));
+        clock.advance(SECOND);
+        let refused = match waits {
+            false => key.try_acquire(1).is_err(),
+            true => key.consume(1).within(NANO).now_or_never().unwrap().is_err(),
+        };
+        assert!(refused && front.is_woken());
+    }
+}
+
 #[test]
 fn a_caller_that_finds_claims_of_keys_due_wakes_a_batch_at_most() {
     for keys in [1, 50, 100] {
