@@ -138,7 +138,6 @@ impl State {
             classes.remove_joint(class, number);
         }
         self.fill_class_front(class);
-        self.charge_debts_if_empty();
     }
 
     /// The front of a set, which is no front any more, leaves without a grant.
@@ -160,6 +159,5 @@ impl State {
             }
         }
         self.fill_class_front(class);
-        self.charge_debts_if_empty();
     }
 }
