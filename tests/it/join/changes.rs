@@ -201,17 +201,18 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
 #[test]
 fn a_claim_is_lent_the_younger_of_two_debts() {
     for is_set_again in [false, true] {
-        let (clock, [a, b]) = on_a_clock([full(5), empty(5)]);
+        let (clock, [a, b]) = beside_one_by_hand(full(5));
         let mut earlier = a.try_acquire(5).unwrap();
         earlier.settle(8);
-        let joint = pending(join([(&a, 2), (&b, 1)]));
+        let joint = half_ready(&a, 2, &b);
         earlier.settle(10);
+        b.replenish(1);
         if is_set_again {
             a.set_quota(0, one_per_milli(5)).unwrap();
         }
-        pass(4, &clock, &[&a, &b]);
+        pass(4, &clock, &[&a]);
         assert!(!joint.is_woken());
-        pass(1, &clock, &[&a, &b]);
+        pass(1, &clock, &[&a]);
         assert!(joint.is_woken());
     }
 }

@@ -221,7 +221,7 @@ fn calls_while_the_queue_is_behind_count_at_their_own_time() {
             builders = builders.map(|builder| builder.quota(quota));
         }
         if random.bool() {
-            let cap = random.u64(60..200);
+            let cap = random.u64(100..400);
             builders = builders.map(|builder| builder.max_in_flight(cap));
         }
         let limiters = builders.map(|builder| builder.build().unwrap());
@@ -248,6 +248,7 @@ fn calls_while_the_queue_is_behind_count_at_their_own_time() {
             run(&runtime);
             let [real, manual] = sides.each_mut().map(Side::look);
             assert_eq!(real, manual, "seed {seed}, round {round}");
+            sides.iter_mut().for_each(|side| side.grants.truncate(9));
         }
         drop(sides);
     }
