@@ -144,6 +144,23 @@ fn tokens_refunded_meanwhile_are_not_forgotten_when_the_last_claim_leaves() {
     assert_eq!(limiter.available(), 0);
 }
 
+/// Meanwhile it serves the two later claims at 20 and at 30 ns. They pass at 1,000 and at 1,010, and each leaves 10 tokens.
+#[test]
+fn an_estimate_made_meanwhile_does_not_last() {
+    let (runtime, (nanos, wall)) = (alone(), shown(ClockFn::moving));
+    let limiter = limiter(&wall, Quota::new(70, 10 * NANO).stepped().burst(70).initial(0));
+    let waiters = queue(&runtime, &limiter, 70);
+    nanos.store(1_000, SeqCst);
+    let inside = runtime.enter();
+    limiter.tick();
+    let _later = [(); 2].map(|()| pending(limiter.consume(60)));
+    limiter.estimate(20);
+    assert_eq!(woken(&waiters), 2 * BATCH);
+    drop(inside);
+    run(&runtime);
+    assert_eq!(limiter.estimate(20), Some(20 * NANO));
+}
+
 /// One of two limiters with the same history. Claims are numbered.
 struct Side<'a> {
     limiter: &'a Limiter,
