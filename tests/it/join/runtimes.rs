@@ -163,7 +163,10 @@ fn a_runtime_without_timers_panics_in_the_caller_and_leaves_nothing_behind() {
 /// In real time, on which no result depends: the limit of an hour only ends a hang.
 #[test]
 fn a_thread_blocked_behind_a_claim_of_an_idle_runtime_is_served() {
-    let (a, b) = (seldom(), seldom());
+    // With another clock the joint claim holds the thread's queue until the other one is due.
+    let (a, began) = (seldom(), std::time::Instant::now());
+    let b = Limiter::builder().quota(Quota::new(1, 10_000 * MS).burst(1).initial(0));
+    let b = b.clock(ClockFn::moving(move || began.elapsed())).build().unwrap();
     let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     idle.block_on(async { assert_pending!(stalled.poll()) });
