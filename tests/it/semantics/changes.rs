@@ -139,3 +139,15 @@ fn the_fast_path_reads_the_clock_once_in_a_64th_of_the_burst() {
     assert_eq!(readings(&|| take_each(&limiter, 20)), 0);
     assert!(readings(&|| take_each(&limiter, 1)) > 0, "a 64th of the burst was taken");
 }
+
+/// Two fifths of the period have passed, and so have two fifths of the new one.
+#[test]
+fn a_stepped_quota_keeps_the_share_of_its_period_that_has_passed() {
+    let fixture = Fixture::new(Quota::new(1, 10 * SECOND).stepped().initial(0));
+    fixture.pass(4 * SECOND);
+    fixture.limiter.set_quota(0, Quota::new(1, 20 * SECOND).stepped()).unwrap();
+    fixture.pass(12 * SECOND - NANO);
+    assert_eq!(fixture.limiter.available(), 0);
+    fixture.pass(NANO);
+    assert_eq!(fixture.limiter.available(), 1);
+}

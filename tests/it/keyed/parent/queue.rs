@@ -18,6 +18,20 @@ fn a_key_finds_tokens_of_the_parent_behind_a_queue_served_in_batches() {
     assert!(waiters.iter_mut().all(|waiting| waiting.poll().is_ready()));
 }
 
+/// A claim in its queue is due, so the parent is asked a second time.
+#[test]
+fn a_key_takes_from_a_parent_that_has_to_be_served_first_once() {
+    let clock = ManualClock::new();
+    let global = Limiter::builder().quota(Quota::per_second(10)).clock(clock.clone()).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
+    let keyed: KeyedLimiter<u32> = builder.parent(&global).build().unwrap();
+    drop(global.try_acquire(10).unwrap());
+    let _waiting = pending(global.consume(1));
+    clock.advance(SECOND);
+    drop(keyed.try_acquire(&1, 3).unwrap());
+    assert_eq!(global.available(), 6);
+}
+
 /// A call that is refused finds the key's front claim ready, and asks the parent for its tokens.
 #[test]
 fn a_refused_call_of_a_key_serves_the_claim_before_it() {
