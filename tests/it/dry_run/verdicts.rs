@@ -5,7 +5,7 @@ use proptest::strategy::ValueTree;
 
 use super::{Call, LONGEST, Made, Step, Trace, agree, leave, poll_all, trace, verdict_of};
 use crate::oracle::conversions::{nanoseconds, quota, unsigned};
-use crate::oracle::ops::config;
+use crate::oracle::ops::{config, continuous};
 use crate::oracle::{Id, Int, Oracle};
 
 /// Runs the trace on the oracle and on a limiter, of which all quotas are in dry run, or the first. Returns how many calls
@@ -107,6 +107,26 @@ fn compare_with_waits(trace: &Trace) {
         assert_eq!((granted.at - arrived).min(LONGEST), wait, "{granted:?}");
     }
     assert!(told.is_empty(), "never granted: {told:?}");
+}
+
+/// A history that failed: the slots of a window whose period changes are joined by multiples of a power of two.
+#[test]
+fn the_period_of_a_sliding_quota_changes_under_a_claim_that_would_wait() {
+    let trace = Trace {
+        rules: vec![continuous(97, 19_000_057, 1_067, 533), continuous(485, 2_000_006, 194, 194)],
+        max_waiting: 1_000,
+        rovers_at: 0,
+        steps: vec![
+            Step::Pass(4_500_013),
+            Step::Call(Call::Consume(292)),
+            Step::Call(Call::Consume(110)),
+            Step::Pass(1_000_003),
+            Step::Call(Call::Consume(1_058)),
+            Step::SetQuota(0, continuous(679, 17_000_051, 1_261, 1_261)),
+            Step::Call(Call::Consume(1)),
+        ],
+    };
+    compare(&trace.with_windows(), true);
 }
 
 proptest! {

@@ -203,7 +203,8 @@ impl Bucket {
         if let Refill::Sliding { amount, period } = rule.refill {
             if was_sliding {
                 self.level = amount - window.iter().map(|(_, tokens)| tokens).sum::<Int>();
-                let slot = |at: Int| div_ceil(at, width(amount, period));
+                let joined = width(amount, period).unsigned_abs().next_power_of_two() as Int;
+                let slot = |at: Int| div_ceil(at, joined);
                 let instants = || window.iter().map(|(at, _)| *at);
                 let last_of_slot = |at| instants().filter(|other| slot(*other) == slot(at)).max().unwrap_or(at);
                 self.window = window.iter().map(|(at, tokens)| (last_of_slot(*at), *tokens)).collect();
