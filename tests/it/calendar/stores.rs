@@ -503,6 +503,10 @@ async fn history(seed: u64) {
         }
         match random.u32(..12) {
             0 => {
+                // What was granted at this instant is noted first.
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
                 let by = random.i64(-3 * period..3 * period) >> random.u32(..8);
                 *world.skew.lock().unwrap() += by;
                 world.far_back.fetch_or(by < -3_600 * SECOND, Relaxed);
