@@ -395,7 +395,9 @@ impl World {
     fn see(&self, at: Instant, number: i64, kept: u64) {
         let is_new = kept < self.kept.swap(kept, Relaxed);
         let mut seen = self.seen.lock().unwrap();
-        if seen.last().is_none_or(|(_, last)| number > *last || is_new) {
+        // One new bucket after the other has been kept for no time.
+        let begins = |last| number > last || is_new || kept == 0 && number < last;
+        if seen.last().is_none_or(|(_, last)| begins(*last)) {
             seen.push((at, number));
             if self.left.lock().unwrap().contains_key(&number) && !self.far_back.load(Relaxed) {
                 return;
