@@ -24,8 +24,7 @@ impl Core {
         cost: u64,
     ) -> Result<GrantWord, TryAcquireError> {
         let mut wakes = Wakes::default();
-        let (answer, source_task_is_gone) = self.with_parent(parent_link, &mut wakes, |both, wakes| {
-            both.serve_front(None, wakes);
+        let (answer, source_task_is_gone) = self.with_parent(parent_link, &mut wakes, |both| {
             (both.try_acquire(cost), both.parent.state.source_task_is_gone())
         });
         wakes.run();
@@ -43,10 +42,7 @@ impl Core {
         allowed: Option<u64>,
     ) -> Result<Option<GrantWord>, ConsumeError> {
         let mut wakes = Wakes::default();
-        let answer = self.with_parent(parent_link, &mut wakes, |both, wakes| {
-            both.serve_front(None, wakes);
-            both.arrive(cost, allowed)
-        });
+        let answer = self.with_parent(parent_link, &mut wakes, |both| both.arrive(cost, allowed));
         wakes.run();
         answer
     }
@@ -55,7 +51,7 @@ impl Core {
     /// proxy that belongs to no waiter any more.
     pub(super) fn poll_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
-        self.with_parent(parent_link, wakes, |both, wakes| both.serve_front(None, wakes));
+        self.with_parent(parent_link, wakes, |_| ());
     }
 
     /// The parent waits for the answer of this queue: both grant the front claim, or its proxy leaves; and the next ready
@@ -89,12 +85,13 @@ impl Core {
         }
     }
 
-    /// Runs `act` on this limiter and its parent, both locked and brought up to date.
+    /// Runs `act` on this limiter and its parent, both locked and brought up to date, once the claims that are ready here have
+    /// asked the parent.
     fn with_parent<R>(
         &self,
         parent_link: &ParentLink,
         wakes: &mut Wakes,
-        act: impl FnOnce(&mut Both<'_, '_>, &mut Wakes) -> R,
+        act: impl FnOnce(&mut Both<'_, '_>) -> R,
     ) -> R {
         let cores = [self, &*parent_link.parent.limiter];
         // If a clock panics, use the last sample: the callers rely on this function to run to its end.
@@ -111,7 +108,9 @@ impl Core {
         };
         with_locked(wakes, cores, &samples, Reach::Held, CatchUp::Fully, align, |queues, wakes| {
             let [child, parent] = queues else { unreachable!("two are locked") };
-            act(&mut Both { child, parent, parent_link }, wakes)
+            let mut both = Both { child, parent, parent_link };
+            both.serve_front(None, wakes);
+            act(&mut both)
         })
     }
 }

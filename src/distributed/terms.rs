@@ -152,8 +152,8 @@ impl QuotaTerms {
         self.kind > 1
     }
 
-    /// For how many nanoseconds an answer is relied on that says when tokens come: the store's clock, which begins the periods
-    /// of a calendar, may be set, and the node suspended.
+    /// For how many nanoseconds a node relies on the instant at which, by an answer, tokens come. In a calendar that instant is
+    /// the beginning of a period: it moves if the store's clock is set, or the node is suspended.
     pub(crate) fn reliance(&self) -> u64 {
         if self.is_calendar() { RELIANCE } else { u64::MAX }
     }

@@ -1,6 +1,6 @@
 -- Asks the service about a request. If the service is away, the request passes.
 local service = "http://127.0.0.1:8080/check"
--- Limited, or not to be read by the service: a client spoils a request to get around its limit.
+-- Over the limit, or a request that the service cannot read: a client could spoil it to get around its limit.
 local refusals = { [429] = true, [400] = true, [431] = true }
 
 core.register_action("limits", { "http-req" }, function(txn)
@@ -21,7 +21,7 @@ core.register_action("limits", { "http-req" }, function(txn)
     headers["x-forwarded-host"], headers["host"] = headers["host"], nil
     -- Longer than the longest `wait`, in milliseconds.
     local response = { status = 431, headers = {} }
-    -- The service takes a hundred fields.
+    -- The service reads at most 100 fields, and some are added here.
     if count <= 80 then
         response = core.httpclient():get { url = service, headers = headers, timeout = 30000 }
     end

@@ -55,14 +55,14 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Creates a rule, which counts for nobody.
+    /// Creates a rule, which has no meter yet.
     pub fn new(path: Path, terms: Terms, place: Place) -> Self {
         let Path { domain, levels, named } = path;
         let open = (0..levels.len()).filter(|&index| levels[index].is_open).collect();
         Self { domain, levels, terms, place, meter: OnceLock::new(), named, open, bucket: OnceLock::new() }
     }
 
-    /// Counts under its name among these meters: once all of its configuration is known to be good.
+    /// Counts the requests of the rule among these meters. Called once all of its configuration is known to be good.
     pub fn count_among(&self, meters: &Meters) {
         self.meter.get_or_init(|| meters.get(&self.metric_name(None)));
     }
@@ -165,8 +165,8 @@ impl Rule {
         Maker { most_values: if self.open.is_empty() { 1 } else { maker.most_values }, ..maker.clone() }
     }
 
-    /// Returns the name of the metric, with the values of a request where the rule says so. Control characters but the line
-    /// feed, at which some readers of metrics split lines, are spaces: what reads alike counts as one.
+    /// Returns the name of the metric, with the values of a request where the rule says so. Some readers of metrics split lines
+    /// at control characters. All but the line feed, which is escaped, become spaces: names that read alike have one meter.
     pub fn metric_name(&self, entries: Option<&[Entry]>) -> Vec<String> {
         let mut name = vec![self.domain.to_string()];
         for (index, level) in self.levels.iter().enumerate() {

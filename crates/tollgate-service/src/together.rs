@@ -126,7 +126,7 @@ impl Service {
         charged.err()
     }
 
-    /// Returns how long a request waits for a rule. What passes in any case does not wait.
+    /// Returns how long a request waits for a rule; `None` also if it passes whether the rule refuses it or not.
     fn patience(&self, rule: &Rule) -> Option<Duration> {
         rule.terms.wait.filter(|_| !rule.terms.shadow && !self.manner.shadow)
     }

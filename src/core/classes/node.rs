@@ -51,8 +51,8 @@ pub(super) struct RareNode {
     pub(super) leaf: Leaf,
     /// Whether the leaf is among the [`debtors`](super::scheduler::Scheduler::debtors).
     pub(super) is_debtor: bool,
-    /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. That of the root is
-    /// never read, nor that of a leaf without floor and ceiling: see [`Tree::offer_of`](super::tree::Tree::offer_of).
+    /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back. Never read for
+    /// the root, nor for a leaf without floor and ceiling: see [`Tree::offer_of`](super::tree::Tree::offer_of).
     pub(super) offer: Option<Offer>,
     pub(super) slots: RareSlots,
 

@@ -203,7 +203,7 @@ impl State {
             (self.supply.claimed(), self.supply.obstacle(end), self.supply.next_mint())
         };
         let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
-        // The wall clock may be set meanwhile.
+        // The wall clock may be set: a calendar is read again in time.
         let until = until.min(self.fresh_until());
         let at = if self.fits_in_flight(rovers, cost) { self.predict(rovers, ROOT, cost) } else { None };
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });

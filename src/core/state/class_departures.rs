@@ -44,7 +44,7 @@ impl State {
             if class == end {
                 continue;
             }
-            // No class was made since, which could have the number of a removed one: the list is empty before any other change.
+            // No class has been made since with the number of a removed one: this list is emptied before any other change.
             let is_found = classes.entry(class).queue.front().is_some();
             classes.closing.push(if is_found { class..end } else { class + 1..end });
             if is_found {
@@ -77,7 +77,7 @@ impl State {
         let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
         self.forget_wait(waiter.number);
         self.leave_class(class, &waiter, true, base);
-        // That of a proxy does nothing.
+        // The waker of a proxy does nothing.
         wakes.push(waiter.waker);
     }
 

@@ -55,7 +55,7 @@ pub(super) fn waiting(fields: &Fields<'_>, terms: &mut Terms, levels: &[Level], 
     }
 }
 
-/// Reads the weights of classes, which may be beside the weight of all other values or not.
+/// Reads `classes` and `weight`: the weights of some values, and that of all others. Each may be in the rule or beside it.
 fn classes(fields: &Fields<'_>, classes: &mut Classes, problems: &mut Vec<Problem>) {
     if let Some(others) = fields.whole("weight", problems) {
         if !(1..=MOST_WEIGHT).contains(&others) {

@@ -15,7 +15,7 @@ pub trait HeedTarget: sealed::Sealed {
     /// Leaves the quota unchanged if `quota` is invalid, or if the map of keys is full.
     #[doc(hidden)]
     fn set_quota(&self, which: Which<'_>, quota: Quota);
-    /// Takes tokens, or fewer, also if as many are in flight as may be or the limiter is paused. Returns how many.
+    /// Takes up to so many tokens, also while the limiter is paused or has as many in flight as it may. Returns how many.
     #[doc(hidden)]
     fn charge(&self, tokens: u64) -> u64;
     #[doc(hidden)]
